@@ -49,7 +49,7 @@ from bonsai_xmc.systems.pfastrexml import PfastreXMLRanker
 
 # Settings to choose among on training rows: the defaults, and others.
 CHOICES: dict[str, list[dict[str, Any]]] = {
-    "fastxml": [{}, {"tol": 0.3}, {"tol": 0.01}, {"normalize": True}, {"normalize": True, "C": 10.0}],
+    "fastxml": [{}, {"tol": 0.1}, {"tol": 0.01}, {"normalize": True}, {"normalize": True, "C": 10.0}],
     "pfastrexml": [{}, {"alpha": 0.9}],
     "leml": [{}],
     "pd-sparse": [{}, {"loss": "max"}, {"normalize": True}, {"normalize": False}],
@@ -58,12 +58,16 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     "proxml": [{}, {"l1": 0.1}, {"normalize": False}, {"normalize": False, "l1": 0.1}],
     "robustxml": [{}, {"l1": 0.5}],
     "sleec": [
-        {},
-        {"metric": "euclidean"},
-        {"metric": "euclidean", "C": 0.02},
-        {"metric": "euclidean", "n_clusters": 20},
-        {"metric": "euclidean", "n_components": 300},
-        {"metric": "euclidean", "n_label_neighbors": 15},
+        {"n_learners": 1} | more
+        for more in (
+            {},
+            {"metric": "euclidean"},
+            {"metric": "euclidean", "n_components": 300},
+            {
+                **{"metric": "euclidean", "n_label_neighbors": 15, "C": 0.1},
+                **{"weight_sparsity": 0.8, "embedding_sparsity": 0.5},
+            },
+        )
     ],
 }
 
@@ -148,7 +152,8 @@ def choices(systems: list[str], data: list[str], seeds: int) -> None:
         for kind in systems:
             for settings in CHOICES[kind]:
                 chosen = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-                show(f"  {kind}({chosen})", measure(make(kind, name, **settings), parts))
+                found = [measure(make(kind, name, random_state=s, **settings), parts) for s in range(seeds)]
+                show(f"  {kind}({chosen})", np.mean(found, axis=0))
 
 
 def cost(systems: list[str], data: list[str], seeds: int) -> None:
