@@ -291,7 +291,7 @@ def test_lack_of_memory_in_the_core_names_the_phase(bonsai, tmp_path, monkeypatc
             model.top_k(cli_data.X_test, 7)
     phases = Phases(None)
     with (
-        says("in the phase 'trees' of 'threshold'; memory_estimate(X, Y) says", MemoryError),
+        says("in the phase 'trees' of 'threshold'; memory_estimate(X, Y) returns", MemoryError),
         phases.together("threshold"),
     ):
         phases.run("trees", fail)

@@ -327,7 +327,7 @@ def test_vectors_come_from_the_checkpoint(tmp_path):
     assert sum(calls) == 2500 - 1024  # the first part was there
     assert np.array_equal(found, vectors_of(texts))
     assert ("vectors", 2, 3) in seen
-    with pytest.raises(CheckpointError, match="is of another training: texts digest"):
+    with pytest.raises(CheckpointError, match="belongs to another training: texts digest"):
         encoded(encoder, texts[::-1], 1, Phases(None), tmp_path / "c")
 
 

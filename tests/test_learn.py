@@ -193,7 +193,7 @@ def test_text_models_learn_new_labels_and_keep_names(tmp_path):
 
 def test_models_that_cannot_learn(data):
     X, Y, _ = data
-    with says("this model keeps no training rows to learn beside; train it by fit(X, Y, keep_rows=True)"):
+    with says("this model keeps no training rows, which learn needs; train it by fit(X, Y, keep_rows=True)"):
         Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:50], Y[:50]).learn(X, Y)
     trees = Bonsai(classifiers="leaf", threshold=0.5)
     with pytest.warns(UserWarning, match="no rows are kept"):

@@ -413,7 +413,9 @@ def test_nodes_of_another_version_are_not_used(runner, data, monkeypatch):
     runner.close()
     monkeypatch.setattr("bonsai_xmc._training.cluster.VERSION", "0.0.1")
     with (
-        pytest.warns(UserWarning, match="is not used; node .*: it has bonsai-xmc .*, but this process 0.0.1"),
+        pytest.warns(
+            UserWarning, match="not used; node .*: it has bonsai-xmc .*, but this process has 0.0.1"
+        ),
         pytest.raises(RuntimeError, match="no node of the Ray cluster can be used: node"),
     ):
         runner.solve(*some_stage(data), 1, None, None)

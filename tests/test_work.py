@@ -554,7 +554,7 @@ def test_command_line_says_what_differs(larger, tmp_path):
     command = [sys.executable, "-m", "bonsai_xmc", "train", path, "-o", tmp_path / "m"]
     result = subprocess.run([*command, "--checkpoint", tmp_path / "c"], capture_output=True, text=True)
     assert result.returncode == 1
-    assert "is of another training" in result.stderr
+    assert "belongs to another training" in result.stderr
     assert "but was '0.0.1'" in result.stderr
     assert not (tmp_path / "m").exists()
 
@@ -595,7 +595,7 @@ def test_learn_continues_from_its_checkpoint(data, tmp_path):
     whole = Count()
     model.learn(X[300:], Y[300:], runner=whole)
     assert runner.units == whole.units - 1
-    with pytest.raises(ValueError, match="is of another training"):
+    with pytest.raises(ValueError, match="belongs to another training"):
         model.learn(X[290:], Y[290:], checkpoint=tmp_path / "c")
 
 

@@ -31,8 +31,8 @@ __all__ = [
     "systems",
 ]
 
-# Imported when they are first asked for: `bonsai --help`, or programs that may never use this package, such
-# as the command line of Annif, do not pay for NumPy, SciPy and scikit-learn.
+# Imported on first use: `bonsai --help`, and programs that may never use this package, such as the command
+# line of Annif, do not load NumPy, SciPy and scikit-learn.
 _MODULES = {
     "Bonsai": "_estimators.bonsai",
     "Explanation": "_explain.objects",

@@ -51,7 +51,7 @@ class RayRunner:
         on this machine alone.
     cpus_per_worker : int, optional
         Threads of a worker process. Default: one worker for each node, with all CPUs that Ray counts there.
-        Rows are prepared by each worker: few of them, with many threads, need the least memory.
+        Each worker prepares all rows: few workers with many threads need the least memory.
     batch_seconds : float, default=4.0
         Target duration of a batch of units, which is also the loss when a worker dies.
     local_seconds : float, default=1.0
@@ -141,7 +141,7 @@ class RayRunner:
         try:
             Run(self._ray, self._workers, stage, recipe, shared, queue, *told).run()
         except BaseException:
-            # such as Ctrl-C: no one collects further results, and finished units are in the checkpoint
+            # such as Ctrl-C: further results are not collected, and finished units are in the checkpoint
             self._workers.stop()
             raise
         self._workers.forget()

@@ -89,16 +89,16 @@ def replacing(path: PathLike, check: Callable[[str], None] | None = None) -> Ite
 
 @contextlib.contextmanager
 def replacing_text(path: PathLike) -> Iterator[BinaryIO]:
-    """Do as `replacing`, compressed where the name ends in .gz, .bz2 or .xz; equal content, equal bytes."""
+    """Do as `replacing`, compressed for .gz, .bz2 and .xz; equal content gives equal bytes."""
     compress = _WRITERS.get(os.path.splitext(os.fspath(path))[1], contextlib.nullcontext)
     with replacing(path) as file, compress(file) as packed:
         yield cast(BinaryIO, packed)
 
 
 def check_writable(path: PathLike) -> str:
-    """Raise an error that names `path` if no file could be written there; leaves nothing behind.
+    """Raise an error that names `path` if no file could be written there; leave nothing behind.
 
-    Returns the place that a write will replace: the path with its symbolic links resolved.
+    Return the place that a write will replace: the path with its symbolic links resolved.
     """
     name = os.fspath(path)
     problem = f"cannot write to {name!r}"

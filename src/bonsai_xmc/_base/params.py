@@ -291,7 +291,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def is_by_names(representation: Any) -> bool:
-    """Whether labels are clustered by their names, alone or beside something else."""
+    """Return whether labels are clustered by their names, alone or beside something else."""
     return isinstance(representation, str) and representation.endswith("text")
 
 

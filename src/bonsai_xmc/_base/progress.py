@@ -18,9 +18,9 @@ NO_MEMORY = "not enough memory"  # what messages about it begin with
 
 
 class memory_for:
-    """Adds to a MemoryError what was being done: that of the core is a bare std::bad_alloc.
+    """A context that adds to a MemoryError what was being done: the core's is a bare std::bad_alloc.
 
-    A class, as a generator takes a fifth of the time of a prediction for a single row.
+    It is a class: a generator would take a fifth of the time that a single row's prediction takes.
     """
 
     __slots__ = ("_advice", "_doing")
@@ -42,7 +42,7 @@ class Phases:
     def __init__(self, progress: Progress | None) -> None:
         self.progress = progress
         self._together: str | None = None
-        self._ended = False  # whether the last report of the phase said so
+        self._ended = False  # whether the last report of the phase was its end
         self.seconds: dict[str, float] = {}
 
     def name_of(self, phase: str) -> str:
@@ -75,7 +75,7 @@ class Phases:
 
         start, within = time.perf_counter(), sum(self.seconds.values())
         where = f"in the phase {phase!r}" + ("" if together is None else f" of {together!r}")
-        with memory_for(where, "memory_estimate(X, Y) says what training takes"):
+        with memory_for(where, "memory_estimate(X, Y) returns what training takes"):
             result = call(*args, progress=None if report is None else watch, **kwargs)
         self._ended = ended
         if together is None:  # without the phases that were run within it

@@ -67,7 +67,7 @@ def _read_node(node: Any) -> tuple[bool, list[Any], list[str]]:
         if not is_id and names:
             raise ValueError(f"has names, but the label {label!r} is a name already")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError('has something else than a list of texts under "names"')
+        raise ValueError('has something other than a list of texts under "names"')
     if names and len(names) != len(labels):
         raise ValueError(f"has {len(labels)} labels, but {len(names)} names")
     return is_leaf, list(items), names

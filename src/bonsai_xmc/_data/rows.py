@@ -70,7 +70,7 @@ class SparseRows(NamedTuple):
 
     def to_scipy(self) -> sp.csr_array:
         """Return the rows as a matrix that borrows indices and values."""
-        # Of two types of indices scipy would choose the wider one and copy.
+        # scipy would choose the wider of two index types and copy.
         indptr = self.indptr.astype(np.int32, copy=False) if self.n_entries < 2**31 else self.indptr
         matrix = sp.csr_array((self.values, self.indices, indptr), shape=(self.n_rows, self.n_features))
         matrix.has_canonical_format = True  # not to be checked again
@@ -283,7 +283,7 @@ def _ready_csr(X: Any, n_features: int) -> SparseRows | None:
 
 
 def bytes_beside(X: Any, rows: Rows | None = None) -> int:
-    """Return the bytes of the caller's arrays, as far as they are not the same as those of `rows`."""
+    """Return the bytes of the caller's arrays, without those that `rows` shares."""
     parts = [getattr(X, name, None) for name in ("indptr", "indices", "data")] if is_sparse(X) else [X]
     used = [] if rows is None else [rows.values] if isinstance(rows, DenseRows) else list(rows[:3])
     return sum(

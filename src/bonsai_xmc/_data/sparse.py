@@ -14,12 +14,12 @@ from bonsai_xmc._base.arrays import Array
 
 _INTEGERS, _NUMBERS = "iu", "biufc"  # kinds of types
 
-# What is wrong with a matrix. Only the first flaw is taken: later checks rely on those before.
+# What is wrong with a matrix. Only the first flaw is reported: later checks rely on earlier ones.
 Flaws = Iterator[str]
 
 
 def is_sparse(X: Any) -> bool:
-    """Do as `scipy.sparse.issparse`; for type checkers, which would narrow to a base class."""
+    """Return `scipy.sparse.issparse(X)`, by which type checkers would narrow to a base class."""
     return bool(sp.issparse(X))
 
 

@@ -197,9 +197,9 @@ class LabelTree:
 
     @cached_property
     def _depth_first(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Each node's first place in, and the list of, all labels in depth-first order.
+        """The place of each node's first label in depth-first order, and all labels in this order.
 
-        The labels below a node are neighbours there: `labels` costs what it returns.
+        The labels below a node are neighbours there: the time of `labels` depends on its result alone.
         """
         weight = np.ones(len(self._children), np.int64)  # labels below each entry
         weight[~self._is_label] = self.sizes[self._children[~self._is_label]]

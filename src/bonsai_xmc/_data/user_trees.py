@@ -28,7 +28,7 @@ def _arrays(given: Any, classes: Array, has_rows: Array) -> tuple[Array, Array, 
         tree, has_rows = _with_places(tree, lambda label: str(tree.names[label]), map(str, classes), has_rows)
     elif keyed:
         tree, has_rows = _with_places(tree, int, classes.tolist(), has_rows)
-    elif isinstance(tree.names, list) and tree is not given:  # its ids are the order of the names, no more
+    elif isinstance(tree.names, list) and tree is not given:  # its ids are places in the list of names
         raise ValueError("tree holds label names, but Y has none; use ids, or lists of names for Y")
     labels = tree.labels()
     if len(labels) and labels[-1] >= len(has_rows):

@@ -27,7 +27,7 @@ MEASURED = 5
 _FEWEST_RIGHT = 20
 # A score of 0 would mean that a label was not found at all.
 _LEAST = 1e-6
-_WEAK = 100.0  # C of the logistic regression: penalises next to nothing
+_WEAK = 100.0  # C of the logistic regression: almost no penalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ def learn(ranking: Ranking, label_counts: Array, method: str, groups: str | None
     """Learn the maps of a ranking."""
     ids, log_scores, right = (part[:, :DEPTH] for part in (ranking.ids, ranking.scores, ranking.is_true))
     if not right.any():
-        raise ValueError("none of the predictions is right: there is nothing to calibrate by on these rows")
+        raise ValueError("none of the predictions is right on these rows: calibration needs some right ones")
     result = _learnt(ids, log_scores, right, label_counts, method, groups)
     odd, scores = np.arange(len(ids)) % 2 == 1, np.empty(ids.shape, np.float32)
     for part in (odd, ~odd):  # each half of the rows is measured with the map of the other

@@ -1,6 +1,6 @@
 """A trained model with other labels: some kept, dropped, replaced or appended, without training again.
 
-The classifiers of labels that are kept are not quantised again: their margins stay the same bits.
+The classifiers of labels that are kept are not quantised again: their margins keep the same bits.
 
 Imports the core to assemble forests of stored classifiers.
 """
@@ -24,10 +24,10 @@ _DROPPED = -1
 
 @dataclass(frozen=True)
 class NewClassifiers:
-    """Classifiers to be added to a model, or to take the place of those that it has.
+    """Classifiers to be added to a model, or to replace some of those that it has.
 
     `weights` and `bias` are on the scale of the model's own: the margin of a row x, divided by its norm if
-    the model does so, is ``weights @ x + bias``.
+    the model normalises rows, is ``weights @ x + bias``.
     """
 
     labels: Sequence[Any]  # names or integers as in `classes`, all different
@@ -64,7 +64,7 @@ def weights_of_node(forest: _core.Forest, node: int) -> sp.csr_array:
 def one_leaf(
     weights: Any, bias: Array, labels: Array | None = None, n_labels: int | None = None
 ) -> _core.Forest:
-    """Return a forest of one leaf, its classifiers quantised: labels 0, 1, … of all, or these of more."""
+    """Return a forest of one leaf with quantised classifiers of `labels`, or else of 0, 1, …."""
     csr = sp.csr_array(weights, dtype=np.float32)
     csr.sum_duplicates()
     n, n_features = csr.shape
@@ -188,14 +188,14 @@ class _Plan:
     label_of_old: Array  # the new label of each old one, or −1
 
     def keeps_classifiers(self, n_old: int) -> bool:
-        """Whether nothing but names changes."""
+        """Return whether nothing but names changes."""
         new = len(self.appended) or bool((self.row_of_old >= 0).any())
         return not new and np.array_equal(self.slot_of_old, np.arange(n_old))
 
     def not_among(self, old_slots: Array) -> tuple[Array, Array]:
-        """Return new slots and rows of new classifiers that take the place of none of these slots.
+        """Return new slots and rows of new classifiers that replace those of none of these slots.
 
-        They are new, or a label without rows, which had no classifier.
+        They belong to new labels, or to labels without rows, which have no classifier.
         """
         missing = np.setdiff1d(np.flatnonzero(self.row_of_old >= 0), old_slots)
         slots = np.concatenate([self.slot_of_old[missing], self.slot_of_appended])

@@ -20,7 +20,7 @@ from bonsai_xmc._text.reader import FusedText, TextReader
 SCORE, CALIBRATED, RANK, ROOT = LINKS = ("score", "calibrated", "rank", "root")
 DEPTH = 100  # the best labels of each member that are scored
 MOST_MEMBERS = 64
-# Reciprocal ranks are 1 / (60 + rank), as G. Cormack et al. have it (SIGIR 2009), here relative to the first.
+# Reciprocal ranks are 1 / (60 + rank), after G. Cormack et al. (SIGIR 2009), here relative to the first.
 _RANK_OFFSET = 60.0
 # The score of trees is a product along a path; the root is about the mean of its factors. Labels far behind
 # the first ones count more than by their score.
@@ -38,7 +38,7 @@ class Member:
     prediction: Mapping[str, Any]  # parameters of its estimator that predictions depend on
     weight: float  # all weights add up to 1
     link: str  # one of LINKS
-    labels: Array | None = None  # int32: the label of the fusion of each of its labels, or −1; None: the same
+    labels: Array | None = None  # int32: for each of its labels, that of the fusion, or −1; None: the same
 
     def values(self, ids: Array, log_scores: Array) -> Array:
         """Return what is weighted and added up, in [0, 1]; 0 for the id −1."""
@@ -149,7 +149,7 @@ class FusionRanker(Searching):
         return [Evidence("members", ("member", "link", "weight", "value", "share of the score"), rows)]
 
     def take(self, labels: Array) -> Self:
-        """See `Ranker`. Members lose what is dropped, but for those whose ranks count, which stay whole."""
+        """See `Ranker`. Dropped labels leave the members, except those whose ranks count."""
         new = np.full(self.n_labels + 1, -1, np.int32)  # the last one is for −1
         new[labels] = np.arange(len(labels), dtype=np.int32)
         return replace(self, members=tuple(_taken(one, new) for one in self.members), n_labels=len(labels))
@@ -267,7 +267,7 @@ def fusion_of(fitted: FittedModel) -> FusionRanker:
 def union_of(tables: Sequence[LabelTable]) -> tuple[LabelTable, list[Array | None]]:
     """Return the labels of several models as one table, and the map of those of each to it.
 
-    Labels have the number of rows that they have in the model that has most; names are the first ones.
+    A label has the largest of its numbers of rows in these models, and the first of its names.
     """
     first = tables[0]
     maps: list[Array | None] = [None] * len(tables)

@@ -58,7 +58,7 @@ class LabelPrior:
         return cls(weights, offsets, value["evidence"])
 
 
-# Where nothing can be measured: near to what held-out rows of TIBKAT, EURLEX57K and the Tate collection give.
+# Where nothing can be measured: about what held-out rows of TIBKAT, EURLEX57K and the Tate collection give.
 USUAL = LabelPrior(
     (1.3, 1.0, 1.0, 0.8, 0.6, 0.4, 0.3, 0.0, 0.0), (-0.2, -0.15, -0.1, -0.1, -0.1, -0.05, 0, 0, 0)
 )

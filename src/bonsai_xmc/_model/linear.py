@@ -126,7 +126,7 @@ class LinearRanker(Searching):
         return model
 
     def trees(self, names: Any) -> list[LabelTree]:
-        """Return the label trees; none if there are none. A merged label is in several leaves."""
+        """Return the label trees; empty if there are none. A merged label is in several leaves."""
         if self.core.trees is None:
             return []
         names = names if names is None or self.slots is None else [names[i] for i in self.slots]

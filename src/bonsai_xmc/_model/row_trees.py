@@ -16,9 +16,9 @@ from bonsai_xmc._model.ranker import Evidence, Search, Searching
 
 _MOST_FEATURES = 20  # of an explanation
 
-# The tensors of a model file. The nodes of a tree stand in order of levels: of the node that is the k-th of
-# its tree, from 0, to have children, these are the nodes 1 + 2k and 2 + 2k, for margins ≤ 0 and > 0. Inner
-# nodes, and leaves, are numbered through all trees. The core checks the values.
+# The tensors of a model file. The nodes of a tree are stored by levels: the children of its k-th inner node,
+# from 0, are its nodes 1 + 2k and 2 + 2k, for margins ≤ 0 and > 0. Inner nodes, and leaves, are numbered
+# through all trees. The core checks the values.
 TENSORS = {
     "tree_ptr": Tensor("i8", "T + 1"),  # where the nodes of each tree begin, and the number of nodes
     "is_leaf": Tensor("u1", "V", most=1),
@@ -147,7 +147,7 @@ class TreeRanker(Searching):
         )
 
     def _pulls(self, row: Rows, leaves: Array, trees: Array) -> dict[int, tuple[int, float]]:
-        """Return, for each feature of a row, the nodes on its paths in these trees that weigh it, and how."""
+        """Return, by feature, the nodes on a row's paths that weigh it, and the sum of |weight × value|."""
         dense = row.to_dense().values[0].astype(np.float64)
         norm = np.linalg.norm(dense)
         x = dense / norm if self.normalize and norm > 0 else dense
@@ -156,7 +156,7 @@ class TreeRanker(Searching):
         found: dict[int, tuple[int, float]] = {}
         for tree in trees:
             first = int(self.trees["tree_ptr"][tree])
-            before = int(inner[first]) + int(is_leaf[first])  # inner nodes of the trees before
+            before = int(inner[first]) + int(is_leaf[first])  # inner nodes of earlier trees
             node = first
             while not is_leaf[node]:
                 number = int(inner[node])

@@ -16,7 +16,7 @@ PER_LABEL = "per_label"
 
 # F1 is flat around its maximum: of all thresholds that come this close, the middle one is the steadiest.
 _CLOSE = 0.998
-# By which calibrated scores that are equal may differ in a row of labels.
+# The largest difference between calibrated scores of a row that are equal but for their last digits.
 _LAST_DIGITS = 1e-4
 
 
@@ -113,7 +113,7 @@ def steadiest(curve: Curve, calibrated: bool = False) -> float | None:
     below = curve.below
     close = np.flatnonzero(values >= _CLOSE * values.max())
     threshold = _between(below[close].min(), scores[close].max(), calibrated)
-    if curve.at(threshold) < _CLOSE**2 * values.max():  # two hills: the higher one
+    if curve.at(threshold) < _CLOSE**2 * values.max():  # two maxima: take the higher one
         best = int(values.argmax())
         threshold = _between(below[best], scores[best], calibrated)
     return threshold

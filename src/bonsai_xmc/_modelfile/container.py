@@ -54,7 +54,7 @@ _ALIGNMENT = 64
 _MAX_HEADER = 1 << 24  # bytes; a header takes a few thousand, as names of labels and features are tensors
 _MAX_DIMENSIONS = 32
 _MAX_BYTES = 1 << 48  # more than any file has; numpy refuses larger shapes even where a zero makes them empty
-_HUGE = 1 << 22  # bytes: from here on memory is asked to have huge pages, as look-ups are all over it
+_HUGE = 1 << 22  # bytes: from this size on, huge pages are requested, as look-ups are spread over the memory
 _BLOCK = 1 << 24  # bytes for one checksum or write call: Ctrl-C is answered between blocks
 
 # A quote inside a JSON string is escaped, so these match the keys alone.
@@ -74,7 +74,7 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class ModelFile:
-    """An opened model: read-only views on the file's bytes, which stay in memory while any view lives.
+    """An opened model: read-only views on the file's bytes, which stay in memory while any view exists.
 
     ``dumps(file.arrays, file.metadata, file.requires)`` gives the bytes of the file again.
     """
@@ -146,7 +146,7 @@ def read(path: PathLike, *, mmap: bool | str = True, verify_below: int = 1 << 20
 
 
 def _check_before_copying(file: Any, source: str) -> None:
-    """Raise what reading would raise for its header or its length, without the time and memory of a copy."""
+    """Raise the errors of reading a wrong header or length, without the time and memory of a copy."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     start = file.read(8)
@@ -193,7 +193,7 @@ def loads(buffer: Any, *, verify_below: int = 1 << 20) -> ModelFile:
 
 
 def verify(model: ModelFile | PathLike) -> None:
-    """Check the checksums of all tensors; raise `FormatError` naming the first that does not hold."""
+    """Check the checksums of all tensors; raise `FormatError` naming the first wrong one."""
     file = model if isinstance(model, ModelFile) else read(model, verify_below=0)
     for name in file.arrays:
         _verify_tensor(file, name)
@@ -307,7 +307,7 @@ def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
 
 
 def _read_header(view: memoryview, size: int, source: str) -> bytes:
-    """Return the header's bytes, proven to be those that were written; not parsed yet."""
+    """Return the header's bytes, unparsed, after a check of their checksum."""
     stranger = f"{source} is not a {FORMAT} model: "
     if size < 8:
         raise FormatError(f"{stranger}{size} bytes are too few" if size else f"{stranger}the file is empty")

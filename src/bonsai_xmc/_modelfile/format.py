@@ -43,7 +43,7 @@ _DEEPEST = 4  # a fusion may have members that are fusions, and so on
 
 
 def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
-    """Write a model file that `load` has accepted before it takes its place."""
+    """Write a model file, which `load` must accept before it replaces the file at `path`."""
     arrays, metadata = to_tensors(fitted, prediction)
     requires = _required(fitted, arrays)
     container.write(path, arrays, metadata, requires, check=_read_back)
@@ -76,7 +76,7 @@ def load(path: PathLike, mmap: bool | str, verify: bool) -> tuple[FittedModel, d
             f"{os.fspath(path)} was made by a newer bonsai-xmc: {error}. Upgrade bonsai-xmc to use it"
         ) from error
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
-        what = str(error).removeprefix("the model is inconsistent: ")  # as the core says already
+        what = str(error).removeprefix("the model is inconsistent: ")  # the core's message may begin with it
         raise FormatError(f"{os.fspath(path)}: the model is inconsistent: {what}") from error
 
 
@@ -174,7 +174,7 @@ def pack_names(name: str, texts: Iterable[Any]) -> dict[str, Array]:
 def from_tensors(file: ModelFile, depth: int = 0) -> tuple[FittedModel, dict[str, Any]]:
     """Return the model and the parameters of prediction; a ValueError or the like if they do not fit.
 
-    `depth`: of how many fusions it is a part.
+    `depth`: the number of fusions that it is a part of.
     """
     unknown = sorted(set(file.requires) - {*_NEEDED, "features", _STRICT_BEAM, _SPARSE_INDEX})
     if unknown:

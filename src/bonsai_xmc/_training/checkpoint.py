@@ -1,8 +1,8 @@
 """Results of units on disk, so that training can be continued after it was killed.
 
 A folder with `checkpoint.json`, the facts that identify the training, and one log for each stage. A log is
-append-only: a header, then an entry for each unit. Whatever a crash leaves of it can be read: entries have
-checksums, and one that is torn or damaged counts as missing.
+append-only: a header, then an entry for each unit. After a crash it can still be read: entries have
+checksums, and a torn or damaged one counts as missing.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _FACTS = "checkpoint.json"
 _LOCK = "lock"
 _MAGIC = b"bonsai-units-1\n"
 _HEADER = struct.Struct("<15sIQ")  # magic, checksum of what follows, number of units
-_ENTRY = struct.Struct("<IIQI")  # checksum of what follows, unit, bytes of the result, checksum of these
+_ENTRY = struct.Struct("<IIQI")  # checksum of what follows, unit, size and checksum of the result
 _SECONDS_BETWEEN_SYNCS = 5.0
 
 
@@ -39,7 +39,7 @@ class Checkpoint:
     Parameters
     ----------
     folder : path
-        Made if it does not exist.
+        Created if it does not exist.
     facts : mapping
         What identifies the training, in the types of JSON. A folder with other facts is refused.
     """
@@ -100,7 +100,7 @@ class Checkpoint:
         differences = list(_differences(found, self._facts))
         if differences:
             raise CheckpointError(
-                f"checkpoint {self._folder} is of another training: {'; '.join(differences[:4])}. "
+                f"checkpoint {self._folder} belongs to another training: {'; '.join(differences[:4])}. "
                 "Give the same data, parameters and version to continue it, or another folder to start anew"
             )
         LOG.info("continuing from the checkpoint %s", self._folder)
@@ -117,7 +117,7 @@ class StageLog:
         self._path = path
         self._n_units = n_units
         self._handle = -1
-        self._end = 0  # of the last entry that is whole, or damaged within
+        self._end = 0  # end of the last entry whose size is known
         self._synced = time.monotonic()
 
     def __enter__(self) -> "StageLog":
@@ -142,7 +142,7 @@ class StageLog:
             while len(head := file.read(_ENTRY.size)) == _ENTRY.size:
                 check, unit, size, check_of_result = _ENTRY.unpack(head)
                 if check != zlib.crc32(head[4:]) or unit >= self._n_units:
-                    break  # where the next one begins is not known
+                    break  # the place of the next entry is unknown
                 if size > os.fstat(self._handle).st_size - file.tell():
                     break  # a torn write, or damage: nothing is allocated for it
                 result = file.read(size)
@@ -169,7 +169,7 @@ class StageLog:
         return _HEADER.pack(_MAGIC, check, self._n_units)
 
     def _write(self, data: bytes) -> None:
-        # At the end of what can be read: a torn entry there is overwritten, and what follows it is cut off.
+        # Append to the last readable entry: a torn entry, and all that follows it, is cut off.
         if os.fstat(self._handle).st_size != self._end:
             os.ftruncate(self._handle, self._end)
         written = 0

@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster, on the side of the driver."""
+"""Workers on the nodes of a Ray cluster: the part in the process of the driver."""
 
 import time
 import warnings
@@ -15,33 +15,33 @@ from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._training.solver import VERSION, Solver
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-# A node on which workers end this often, before they solve anything, is not used.
+# A node is not used if its workers end this often before they solve anything.
 _MOST_FAILED_STARTS = 3
 
 
 @dataclass
 class Usage:
-    """What a node did, and what went over the network for it."""
+    """The work of a node, and its traffic on the network."""
 
     cpus: int
     units: int = 0
     batches: int = 0
     seconds: float = 0.0  # of its workers
     core_seconds: float = 0.0
-    bytes_in: int = 0  # rows, labels, trees, label vectors: once a node
+    bytes_in: int = 0  # rows, labels, trees, label vectors: once for each node
     bytes_out: int = 0  # results
 
 
 @dataclass(eq=False)
 class Worker:
-    """A `Solver` of a node, on the side of the driver."""
+    """A `Solver` on a node, as an object of the driver."""
 
     node: str
     cpus: int
     actor: Any
     starting: Any  # the reference of `about`, or None when it has answered
     pid: int = 0
-    rate: float | None = None  # cost a second
+    rate: float | None = None  # cost per second
     batches: dict[Any, Array] = field(default_factory=dict)  # the units of each reference, oldest first
 
 
@@ -75,7 +75,7 @@ class Workers:
         return len({worker.node for worker in self.ready()})
 
     def look(self) -> Iterator[Worker]:
-        """Start workers on nodes that have none; yields those that are gone with their nodes."""
+        """Start workers on nodes without any; yield the workers whose nodes are gone."""
         now = time.monotonic()
         if now - self._looked < _SECONDS_BETWEEN_LOOKS:
             return
@@ -112,7 +112,8 @@ class Workers:
             version, isa, worker.pid = self._ray.get(worker.starting)
             if (version, isa) != (VERSION, instruction_set()):
                 raise ValueError(
-                    f"it has bonsai-xmc {version} ({isa}), but this process {VERSION} ({instruction_set()})"
+                    f"it has bonsai-xmc {version} ({isa}), "
+                    f"but this process has {VERSION} ({instruction_set()})"
                 )
         except (self._ray.exceptions.RayError, ValueError) as error:
             self.lost(worker)

@@ -32,7 +32,7 @@ def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str
 
 
 def learning_facts(problem: Problem, old: _core.Forest, labels: Array, seed: int) -> dict[str, Any]:
-    """Return the same for labels that are trained on from the classifiers of a model."""
+    """Return the same for labels whose training continues from the classifiers of a model."""
     arrays = old.arrays()
     model = _digest(tuple(arrays[name] for name in sorted(arrays)))
     return {"model": model, "trained labels": _digest(labels), "seed": seed} | _facts(problem)

@@ -42,7 +42,7 @@ def check_can_learn(fitted: FittedModel) -> KeptRows:
         )
     if fitted.rows is None:
         raise ValueError(
-            "this model keeps no training rows to learn beside; train it by fit(X, Y, keep_rows=True) "
+            "this model keeps no training rows, which learn needs; train it by fit(X, Y, keep_rows=True) "
             "(bonsai train --keep-rows)"
         )
     return fitted.rows
@@ -87,7 +87,7 @@ def learn(
     runner: Runner | None,
     max_memory: int | str | None,
 ) -> FittedModel:
-    """Return the model after further rows, whose labels `new_labels_of` gives; options as in `fit`."""
+    """Return the model trained on further rows, whose labels `new_labels_of` gives; options as in `fit`."""
     kept = check_can_learn(fitted)
     touched = np.unique(labels.indices).astype(np.uint32)
     if not len(touched):
@@ -124,7 +124,7 @@ def learn(
 def _train(
     problem: Problem, strategy: Strategy, old: _core.Forest, n_old: int, touched: Array, seed: int, work: Work
 ) -> _core.Forest:
-    """Return classifiers of the labels `touched`, in this order; labels of the model go on from theirs."""
+    """Return classifiers of the labels `touched`, in this order; those of the model are trained further."""
     arrays = problem.arrays(strategy.normalize)._replace(n_labels=old.n_labels)
     costs = label_costs(problem.labels.counts, strategy, arrays.weights)
     return one_vs_rest(Dataset(arrays), strategy, touched, costs, seed, work, old, n_old)[0]
@@ -133,7 +133,8 @@ def _train(
 def _old_forest(fitted: FittedModel, n_labels: int) -> _core.Forest:
     """Return the model's classifiers by their labels.
 
-    Without those of merged labels, and those with another bias than training gives: they start anew.
+    Those of merged labels, and those with a bias that training does not give, are left out: the training
+    of their labels starts from zero.
     """
     ranker = fitted.linear
     forest = ranker.core.one_vs_rest

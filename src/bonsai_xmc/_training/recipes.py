@@ -36,9 +36,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Recipe:
-    """``make(basis, *own)`` is the stage; the basis, ``derive(shared, threads, *how)``, serves several.
+    """How to make a stage: by ``make(basis, *own)``, where the basis is ``derive(shared, threads, *how)``.
 
-    What is shared is sent once. The basis may be larger: it is derived where it is needed.
+    Several stages may have the same basis. `shared` is sent once; the basis may be larger, so it is derived
+    where it is needed.
     """
 
     make: Callable[..., _core.Stage]
@@ -65,7 +66,7 @@ def dataset(arrays: DatasetArrays, threads: int) -> _core.Dataset:
 
 
 def vectors(arrays: DatasetArrays, threads: int, kind: str) -> _core.LabelVectors:
-    """Make label vectors: they have several times the bytes of the rows, and sending them takes longer."""
+    """Make label vectors. Sending them takes longer, as they have several times the bytes of the rows."""
     stage = _core.LabelVectorStage(_core.Dataset(*arrays), kind)
     stage.solve(stage.missing(), threads)
     return stage.finish(threads)
@@ -78,7 +79,7 @@ def joined_vectors(shared: tuple[DatasetArrays, Any], threads: int, kind: str) -
 
 
 def side_by_side(made: _core.LabelVectors, names: Any, kind: str) -> _core.LabelVectors:
-    """Put the vectors of names beside others, and scale to length 1: "joint" counts as the two that it is."""
+    """Put the vectors of names beside others, scaled to length 1; "joint" has two parts and weighs double."""
     left, right = (
         SparseRows(*rows).to_scipy() if isinstance(rows, tuple) else sp.csr_array(np.asarray(rows))
         for rows in (made.arrays(), names)
@@ -103,7 +104,7 @@ def label_vectors(data: _core.Dataset, kind: str) -> _core.Stage:
 def splits(
     vectors: _core.LabelVectors, nodes: tuple[Array, Array, Array, bool], params: dict[str, Any]
 ) -> _core.Stage:
-    """Make the stage of the splits of one level, by nodes."""
+    """Make the stage that splits one level, by nodes."""
     ptr, labels, keys, roots = nodes
     stage = _core.SplitStage.from_nodes(ptr, labels, keys, roots, params)
     stage.set_vectors(vectors)
@@ -117,7 +118,7 @@ def tree_classifiers(
     params: dict[str, Any],
     seed: int,
 ) -> _core.Stage:
-    """Make the stage of the classifiers of trees, by nodes."""
+    """Make the stage that trains the classifiers of trees, by nodes."""
     made = _core.Trees.from_arrays(trees, n_labels)
     return _core.ClassifierStage.of_trees(data, made, params, seed)
 
@@ -132,6 +133,6 @@ def label_classifiers(
     old: _core.Forest | None = None,
     n_old_rows: int = 0,
 ) -> _core.Stage:
-    """Make the stage of one-vs-rest classifiers, by blocks of labels; those in `old` go on from there."""
+    """Make the stage of one-vs-rest classifiers, by blocks of labels; those in `old` are trained further."""
     labels, costs = np.ascontiguousarray(labels), np.ascontiguousarray(costs)
     return _core.ClassifierStage.of_labels(data, labels, costs, share, params, seed, old, n_old_rows)

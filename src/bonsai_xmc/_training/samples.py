@@ -1,4 +1,4 @@
-"""Some of the labels of a problem, whose classifiers are what they would be among all labels.
+"""Samples of labels whose classifiers are the same as those trained among all labels.
 
 One-vs-rest classifiers do not depend on each other. The classifiers at a tree's nodes depend on the rows of
 the node and on the labels below each child alone: subtrees that are left out become one leaf with one label.
@@ -19,9 +19,9 @@ from bonsai_xmc._training.splits import Subtrees
 TreeArrays = tuple[Array, Array, Array]
 NO_OTHERS: Mapping[int, Array] = {}
 
-# Subtrees to draw from, if the tree has as many, and labels of a tree that is one leaf, at least.
+# The fewest subtrees to draw from, if the tree has as many; the fewest labels drawn from a single leaf.
 _FEWEST_SUBTREES = 32
-# Labels of a leaf where pairs are bounded, at most: a leaf costs its rows × its labels.
+# The most labels of a leaf where pairs are bounded: a leaf costs its rows × its labels.
 _MOST_OF_LEAF = 128
 
 
@@ -91,8 +91,8 @@ def _pruned(
 ) -> LabelSample:
     """Prune a tree to the drawn subtrees; at each node above, one leaf stands for all other children.
 
-    Of some leaves there are labels alone that are drawn, whose weights are multiplied by `of_label`; one more
-    label stands for the others.
+    `of_leaves` has the drawn labels of leaves that are drawn in part. Their weights are multiplied by
+    `of_label`, and one more label stands for the others.
     """
     weight_of = np.zeros(labels.n_labels)
     kept = np.zeros(tree.n_nodes, bool)  # drawn, below or above a drawn node
@@ -152,7 +152,7 @@ def only_labels(labels: Labels, original: Array, others: Mapping[int, Array] = N
     indptr = np.concatenate([[0], np.cumsum(ids >= 0)])[labels.indptr]
     ids = ids[ids >= 0].astype(np.int32)
     kept = csr_array((np.ones(len(ids), bool), ids, indptr), (labels.n_rows, n_new))
-    kept.sum_duplicates()  # labels of a row that one stands for; ids ascend
+    kept.sum_duplicates()  # one label may stand for several of a row; ids ascend
     return Labels(kept.indptr.astype(np.int64), kept.indices.astype(np.int32), np.arange(n_new))
 
 
@@ -165,12 +165,12 @@ def _number(sizes: Array, total: float) -> float:
 def _draw(sizes: Array, n: float, seed: int) -> tuple[Array, Array]:
     """Draw about n places, ascending, each with its weight: 1 / its chance.
 
-    The chance grows with the square root of the size: frequent labels decide micro-F1, but rare ones are
-    many. Systematic sampling in the order of size takes some of every size.
+    The chance grows with the square root of the size: micro-F1 depends mostly on frequent labels, but most
+    labels are rare. Systematic sampling in the order of size takes some of every size.
     """
     chance = np.sqrt(np.maximum(sizes, 1))
     n = min(n, float(len(sizes)))
-    for _ in range(50):  # chances end at 1; the others take what is left
+    for _ in range(50):  # chances are at most 1; the others share the rest
         chance = np.minimum(1.0, chance * (n / chance.sum()))
         if chance.sum() > 0.999 * n:
             break

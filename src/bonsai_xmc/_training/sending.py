@@ -1,4 +1,4 @@
-"""The units of one stage, sent to the workers of a cluster in batches, and the results of these."""
+"""The units of one stage, sent to the workers of a cluster in batches, and their results."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Batches:
     def take(self, rate: float | None, n_takers: int) -> Array:
         """Return a batch for one of `n_takers`, which solves units of this cost in a second.
 
-        A single unit where the rate is not known. Batches become smaller towards the end, so that all takers
-        end at about the same time, but not so small that sending them takes longer.
+        The batch is a single unit where the rate is not known. Batches become smaller towards the end, so
+        that all takers end at about the same time, but not so small that sending them takes longer.
         """
         wanted = 0.0
         if rate is not None:
@@ -91,7 +91,7 @@ class Batches:
 
 
 class Shared:
-    """A value in Ray's object store, kept here, too: by its identity it is known again."""
+    """A value in Ray's object store. It is kept here, too, to recognise it by its identity."""
 
     def __init__(self, ray: Any, value: Any) -> None:
         self.value = value
@@ -109,7 +109,7 @@ class Shared:
 
 @dataclass(eq=False)
 class Run:
-    """Has workers solve the units of one stage, which `recipe` makes of what is shared."""
+    """One stage, which `recipe` makes from what is shared, and the workers that solve its units."""
 
     ray: Any
     workers: Workers
@@ -136,7 +136,7 @@ class Run:
         self._warned = False
 
     def run(self) -> None:
-        """Return when all units are solved."""
+        """Solve all units."""
         self._n_units = len(self.queue)
         for worker in self.workers.workers:
             worker.batches.clear()
@@ -173,7 +173,7 @@ class Run:
             time.sleep(_SECONDS_OF_A_WAIT)
             return []
         done, _ = self.ray.wait(refs, num_returns=1, timeout=_SECONDS_OF_A_WAIT)
-        if done:  # and what else there is; not all at once, as it takes memory
+        if done:  # take others with it, but not all at once: results take memory
             done, _ = self.ray.wait(refs, num_returns=min(len(refs), _MOST_TAKEN), timeout=0)
         return list(done)
 
@@ -181,7 +181,7 @@ class Run:
         """Take a worker that has started, or a batch that is solved or lost."""
         workers = self.workers.workers
         worker = next((w for w in workers if w.starting == ref or ref in w.batches), None)
-        if worker is None:  # lost by now
+        if worker is None:  # it is lost already
             return
         if worker.starting == ref:
             self.workers.started(worker)
@@ -202,7 +202,7 @@ class Run:
         """Return the results of a batch; None if it is lost."""
         try:
             results: Results = self.ray.get(ref)
-        except self.ray.exceptions.RayTaskError as error:  # raised by our own code, there
+        except self.ray.exceptions.RayTaskError as error:  # raised by this package in the worker
             raise error.as_instanceof_cause() from None
         except self.ray.exceptions.RayError as error:
             with contextlib.suppress(Exception):
@@ -221,7 +221,7 @@ class Run:
         return results
 
     def _lose(self, worker: Worker, why: str) -> None:
-        """Give the units of a worker that is gone to others."""
+        """Put the units of a worker that is gone back into the queue."""
         self.workers.lost(worker)
         LOG.info("node %s: a worker is lost (%s)", worker.node[:8], why)
         # The batch that it was solving may be the reason; those behind it are not.

@@ -18,7 +18,7 @@ VERSION = version("bonsai-xmc")
 
 
 class StageOf(NamedTuple):
-    """A recipe without what is shared; the keys tell stages and bases apart."""
+    """A recipe without what is shared; its keys identify the stage and the basis."""
 
     key: int
     make: Callable[..., _core.Stage]
@@ -29,7 +29,7 @@ class StageOf(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Of a batch: the bytes of units[i] are data[ptr[i] : ptr[i + 1]]."""
+    """The results of a batch: the bytes of units[i] are data[ptr[i] : ptr[i + 1]]."""
 
     units: Array
     ptr: Array
@@ -39,7 +39,7 @@ class Results(NamedTuple):
 
 
 class Solver:
-    """A process of a node. It keeps the last stage, which serves many batches, and the basis of the last."""
+    """A process on a node. It keeps its last stage, which several batches use, and the stage's basis."""
 
     def __init__(self, isa: str) -> None:
         os.environ["BONSAI_ISA"] = isa  # results of other kernels differ in the last bits
@@ -58,7 +58,7 @@ class Solver:
         if stage.key != self._key:
             self.forget()
             if stage.basis_key != self._basis_key:
-                self._basis_key = self._basis = None  # not both at once
+                self._basis_key = self._basis = None  # frees the old basis first
                 self._basis = stage.derive(shared, n, *stage.how)
                 self._basis_key = stage.basis_key
             self._stage, self._key = stage.make(self._basis, *stage.own), stage.key

@@ -1,4 +1,4 @@
-"""Which rows train and which are held out, wherever something is chosen on held-out rows at `fit`.
+"""Splits into training rows and held-out rows, for every choice that `fit` makes on held-out rows.
 
 Held-out rows are never training rows, and every split follows from the seed alone.
 """
@@ -20,8 +20,8 @@ CANDIDATES = 20
 SMALL = 1e8
 FOLDS = 4
 FEWEST_ROWS = 8
-# Larger data: the share of the rows that are held out, and how many at most; of the labels of one-vs-rest,
-# and of the subtrees of the first of several trees.
+# Larger data: the share of rows to hold out, and the most rows; the share of one-vs-rest labels to train,
+# the fewest and the most; the share of subtrees of the first tree.
 HELD_OUT_SHARE = 0.2
 MOST_HELD_OUT = 20_000
 LABEL_SHARE = 1 / 16
@@ -30,38 +30,38 @@ MOST_LABELS = 8192
 TREE_SHARE = 1 / 5
 ROW_TREES = 10  # enough to measure scores
 FEWEST_SUBTREES = 8
-# The same where labels are so many that a fixed share of them, or as many rows, would take minutes: the
-# share of the rows that are held out, but so many at least; the share of the pairs of a row and a label that
-# the drawn subtrees have at most, but so many at least.
+# The same for more labels than this, where a fixed share of them, or as many rows, would take minutes: the
+# share of rows to hold out, and the fewest; the largest share of (row, label) pairs in the drawn subtrees,
+# and the fewest pairs to allow.
 MANY_LABELS = 50_000
 FEW_HELD_OUT_SHARE, FEW_HELD_OUT = 1 / 30, 30_000
 PAIR_SHARE, FEW_PAIRS = 1 / 100, 120_000
 FEW_SUBTREES = 8
-# Labels of a row whose scores are compared: no sensible threshold takes more.
+# Labels of a row whose scores are compared: sensible thresholds select fewer.
 DEPTH = 32
 
 
 class Split(NamedTuple):
-    """Rows, ascending."""
+    """Training rows and held-out rows, ascending."""
 
     training: Array
     held_out: Array
 
 
 def split(n_rows: int, n_training: int, n_held_out: int, seed: int) -> Split:
-    """Split rows at random: so many train, so many others are held out."""
+    """Split rows at random into training rows and held-out rows, of these numbers."""
     order = shuffled(n_rows, seed)
     return Split(np.sort(order[:n_training]), np.sort(order[n_rows - n_held_out :]))
 
 
 def part_sizes(n_rows: int) -> tuple[int, int]:
-    """Return how many rows train, an eighth or more, and are held out, a fifth or more: bounded by cost."""
+    """Return the numbers of training rows and of held-out rows, both bounded by their cost."""
     n_training = min(n_rows // 4, max(n_rows // 8, MIN_TRAINING_ROWS), MAX_TRAINING_ROWS)
     return n_training, min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
 
 
 def most_held_out(n_labels: float, n_rows: float) -> float:
-    """Return how many rows are held out at most."""
+    """Return the largest number of held-out rows."""
     return MOST_HELD_OUT if n_labels <= MANY_LABELS else max(FEW_HELD_OUT, FEW_HELD_OUT_SHARE * n_rows)
 
 
@@ -74,7 +74,7 @@ class Subtrees(NamedTuple):
 
 
 def subtrees(n_labels: float, n_pairs: float) -> Subtrees:
-    """Return how much of a tree is drawn where there are so many labels and pairs of a row and a label."""
+    """Return how much of a tree is drawn for these numbers of labels and of (row, label) pairs."""
     if n_labels <= MANY_LABELS:
         return Subtrees(TREE_SHARE, FEWEST_SUBTREES)
     most = max(FEW_PAIRS, PAIR_SHARE * n_pairs)

@@ -22,7 +22,7 @@ from bonsai_xmc._training.recipes import Dataset, DatasetArrays, Recipe
 from bonsai_xmc._training.samples import LabelSample
 from bonsai_xmc._training.work import Work
 
-# More than this share of classifiers out of passes deserves a warning; a few stragglers are normal.
+# More than this share of classifiers that do not converge causes a warning; a few are normal.
 _MANY_UNCONVERGED = 0.1
 # Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
 _MANY_EMPTY = 0.5
@@ -43,7 +43,7 @@ NO_TEXTS = TextFacts()
 
 @dataclass(frozen=True)
 class Problem:
-    """What there is to learn from."""
+    """The data of a training."""
 
     rows: Rows
     labels: Labels
@@ -82,7 +82,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """How training went."""
+    """Figures about a training."""
 
     n_classifiers: int
     n_unconverged: int
@@ -131,7 +131,7 @@ def grow(problem: Problem, strategy: Strategy, seed: int, work: Work) -> _core.T
 def train(
     problem: Problem, strategy: Strategy, seed: int, work: Work, trees: _core.Trees | None = None
 ) -> tuple[_core.Model, Report]:
-    """Train as the strategy says, with these trees if they are there already."""
+    """Train with a strategy, and on these trees if they are given."""
     counts = problem.labels.counts
     dataset, costs = _dataset(problem, strategy, counts)
     present = np.flatnonzero(counts).astype(np.uint32)
@@ -141,10 +141,10 @@ def train(
         trees = trees or _trees(problem, dataset, present, strategy, seed, work)
         forest, of_trees = _tree_classifiers(dataset, trees, strategy, seed, work)
         report += of_trees
-        # Labels of a leaf are asked for together, so their classifiers stand together.
+        # Labels of a leaf are scored together, so their classifiers are stored together.
         present = trees.leaf_order(0) if strategy.classifiers != "leaf" else present
     elif strategy.search == "index":
-        # Similar labels stand together: a row's best labels share blocks of classifiers.
+        # Similar labels are stored together: a row's best labels share blocks of classifiers.
         present = _trees(problem, dataset, present, strategy, seed, work).leaf_order(0)
     if strategy.classifiers != "leaf":
         of_labels, more = one_vs_rest(dataset, strategy, present, costs, seed, work)
@@ -176,7 +176,7 @@ def train_sample(
 ) -> _core.Model:
     """Train some labels alone, as they would be trained among all labels, which have these counts.
 
-    `more_trees` are those over rows that know all labels.
+    `more_trees` are trees over rows whose leaves have all labels.
     """
     dataset, costs = _dataset(problem, strategy, counts)
     forest = of_labels = None
@@ -248,7 +248,7 @@ def one_vs_rest(
     old: _core.Forest | None = None,
     n_old_rows: int = 0,
 ) -> tuple[_core.Forest, Report]:
-    """Train the classifiers of labels against all rows; those in `old` go on from there."""
+    """Train the classifiers of labels against all rows; those in `old` are trained further."""
     params = label_params(strategy)
     costs = costs[labels] if len(costs) else costs
     own = (labels, costs, strategy.frequent_share, params, seed, old, n_old_rows)

@@ -1,4 +1,4 @@
-"""The stages of training carried out: what a checkpoint holds is read, a runner solves the rest.
+"""The execution of the stages of training: results come from a checkpoint, or else from a runner.
 
 Imports the core for its models, which predict as a phase.
 """
@@ -21,19 +21,19 @@ Save = Callable[[list[tuple[int, bytes | memoryview]]], None] | None  # (unit, r
 
 
 class Runner(Protocol):
-    """Solves units of a stage."""
+    """An object that solves units of a stage."""
 
     def solve(
         self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
     ) -> None:
         """Solve `units` so that `stage` has all of them; `save` gets each result, if it is not None.
 
-        ``recipe.prepare(stage)`` comes before ``stage.solve``.
+        ``recipe.prepare(stage)`` must be called before ``stage.solve``.
         """
 
 
 class Threads:
-    """Units are solved by threads of this process."""
+    """A runner that solves units in threads of this process."""
 
     def solve(
         self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
@@ -105,7 +105,7 @@ class Work:
         keep : bool
             Whether results go to the checkpoint. Those that are quick to solve need not.
         part : pair of numbers between 0 and 1
-            The share of the phase's progress, which is not over then.
+            The share of the phase's progress; the phase continues after it.
         """
         with contextlib.ExitStack() as stack:
             save: Save = None
