@@ -214,7 +214,7 @@ def test_an_unknown_base_is_an_error(bonsai, svmlight):
     assert bonsai("predict", path / "m", path / "train0.svm", "--base", 0)
     datasets.save_xc(path / "headed.txt", svmlight[1], np.zeros((80, 40)))
     error = error_of(bonsai, "predict", path / "m", path / "headed.txt")
-    assert "say which is right with --base 0 or --base 1" in error
+    assert "the id 0 does not occur; pass --base 0 or --base 1" in error
 
 
 def test_other_numbers_of_columns_are_refused(bonsai, tmp_path, data):

@@ -391,7 +391,7 @@ def test_numbers_of_labels_can_be_evaluated_on_documents(models, bonsai):
         found = json.loads(bonsai(*line))
         assert found == pytest.approx({name: expected[name] for name in found})
     bonsai("evaluate", "gaps.txt", "gaps.csv", code=1)
-    assert "--classes MODEL says what they mean" in bonsai.error
+    assert "give --classes MODEL, whose labels have these numbers" in bonsai.error
 
 
 def test_written_files_can_be_read(models, bonsai):

@@ -279,8 +279,8 @@ def test_a_text_becomes_a_table(bonsai, model):
     score, label, name = first.split(maxsplit=2)
     assert (label, name) == ("t:1", "heating")
     assert 0 < float(score) <= 1 and len(out) == 2
-    assert bonsai("predict", model, "xyzzy") == "  no label: none of its words is known\n"
-    assert bonsai("predict", model, "") == "  no label: none of its words is known\n"
+    assert bonsai("predict", model, "xyzzy") == "  no label: none of its words is in the model\n"
+    assert bonsai("predict", model, "") == "  no label: none of its words is in the model\n"
 
 
 @pytest.mark.parametrize("argument", ["title / author", "boiler/pump", "and/or", "/ a boiler", "AC/DC"])
@@ -448,7 +448,7 @@ def test_true_labels_that_do_not_occur_in_training(bonsai, model, tmp_path, reco
         "true_labels": 1,
         "left_out_labels": 1,
     }
-    assert "1 more true labels (50.0 % of 2) are not known to the model" in report.read_text()
+    assert "1 more true labels (50.0 % of 2) are not in the model" in report.read_text()
 
 
 def test_another_field_of_labels(bonsai, model, tmp_path, records):
@@ -492,7 +492,7 @@ def test_evaluating_predictions_equals_evaluating_their_model(bonsai, model, fau
 def test_predictions_that_cannot_be_evaluated(bonsai, model, tmp_path):
     bonsai("predict", model, "lines.txt", "-o", tmp_path / "out.jsonl")
     message = error(bonsai, "evaluate", tmp_path / "out.jsonl", "dev.jsonl")
-    assert "has no predictions for row 4 of dev.jsonl; are they those of another file?" in message
+    assert "has no predictions for row 4 of dev.jsonl; give the predictions for this file" in message
     assert "line 1: not a prediction" in error(bonsai, "evaluate", "dev.jsonl", "dev.jsonl")
     message = error(bonsai, "evaluate", tmp_path / "out.jsonl", "dev.jsonl", "--exact")
     assert "--exact needs a model, but" in message

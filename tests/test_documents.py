@@ -369,7 +369,7 @@ def test_other_separators_than_annif_has(tmp_path):
 
 def test_formats_that_say_how_labels_are_separated(tmp_path):
     path = write(tmp_path / "d.txt", "__label__a one two\n")
-    with says(f"{path} is a file of fasttext, a format that says how labels are separated"):
+    with says(f"{path} is a file of fasttext, a format that fixes how labels are separated"):
         read_documents(path, label_separator=";")
 
 
@@ -390,7 +390,7 @@ def test_a_very_long_line_is_an_error(tmp_path, name, packed):
     path = tmp_path / (name + ".gz" * packed)
     path.write_bytes(gzip.compress(content) if packed else content)
     message = (
-        f"{path}, line 2: it is longer than 100,000 bytes; if this is meant, allow more by --max-line "
+        f"{path}, line 2: it is longer than 100,000 bytes; if this is intended, allow more by --max-line "
         "(max_line=)"
     )
     for strict in (False, True):

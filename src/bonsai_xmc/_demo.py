@@ -18,8 +18,8 @@ EXAMPLE = 7  # of the training texts
 EXPLANATION = 14  # lines shown
 BOLD, ITALIC, GREEN = "1", "3", "32"
 
-# Written by hand around words of the generator's themes, with many words that the model does not know. They
-# illustrate; the table on the test texts measures.
+# Texts written by hand with words of the generator's themes, and with many words that are not in the model.
+# They are illustrations; the table on the test texts has the accuracy.
 NEW_TEXTS = [
     (
         "My grandfather's juniper has lived in the same shallow pot for forty years. Every spring he takes "

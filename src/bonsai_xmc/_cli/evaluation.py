@@ -272,8 +272,8 @@ class Evaluation:
             if not known.is_documents:
                 return [str(i) for i in range(known.truth.shape[1])]
             raise ValueError(
-                f"{self.inputs.name(path)} holds numbers of labels, but documents have labels: --classes "
-                "MODEL says what they mean"
+                f"{self.inputs.name(path)} holds numbers of labels, but documents have labels: give "
+                "--classes MODEL, whose labels have these numbers"
             )
         kind = self.inputs.kind(classes)
         if kind == "model":
@@ -290,13 +290,13 @@ class Evaluation:
         if missing is not None and (len(found) == 1 or not common):
             raise ValueError(
                 f"{self.inputs.name(self.paths[1:2][0] if self.paths[1:] else self.paths[0])} has no "
-                f"predictions for row {missing} of {self.inputs.name(self.args.data)}; are they those of "
-                "another file?"
+                f"predictions for row {missing} of {self.inputs.name(self.args.data)}; give the "
+                "predictions for this file"
             )
         if missing is not None:
             print(
                 f"bonsai: warning: {len(common):,} of {len(known.rows):,} rows have predictions of all "
-                "systems; the figures are theirs",
+                "systems; the figures cover these rows alone",
                 file=sys.stderr,
             )
         known = known.take([i for i, row in enumerate(known.rows) if row in common])
@@ -305,8 +305,8 @@ class Evaluation:
             strange = next((label for label in system.labels if label not in place), None)
             if strange is not None:
                 raise ValueError(
-                    f"{name}: the label {strange!r} is not the number of a column; --classes MODEL says what "
-                    "labels mean"
+                    f"{name}: the label {strange!r} is not the number of a column; give --classes "
+                    "MODEL, whose labels have these numbers"
                 )
             column = np.array([*(place[label] for label in system.labels), -1])  # −1 stays −1
             at = {row: i for i, row in enumerate(system.rows)}

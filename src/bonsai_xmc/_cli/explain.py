@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         """
 --row N  row of a file, as predict counts them: the line of a document, from 1 (default: the first)
 --label NAME  explain this label; may be given more than once (default: the -k best)
---why-not NAME  explain why this label is not further ahead, beside the -k best; may be given more than once
+--why-not NAME  explain why this label does not rank higher, beside the -k best; may be given more than once
 -k K  number of labels to explain or to compare with (default: 3)
 --features N  features in each table (default: 10; 5 beside --why-not; twice as many on a page)
 --html FILE  write a page instead of a table; -: standard output
@@ -86,4 +86,4 @@ def _shown(args: argparse.Namespace, explained: list[Any], refused: list[Any]) -
         more = f"\n  note: it is not among the {args.k} best labels (-k)" if beyond and args.label else ""
         shown.append(why.to_text(color, args.features) + more)
     shown += [answer.to_text(color, args.features) for answer in refused]
-    return shown or ["no label: the row has no feature that the model knows"]
+    return shown or ["no label: the row has no feature of the model"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from .parser import add_data, add_model, add_output, add_parameter
 
-SUMMARY = "go on training a model with further rows"
+SUMMARY = "train a model further with new rows"
 EXAMPLES = (
     "bonsai learn model.bonsai corrected.csv -o new.bonsai",
     "bonsai learn model.bonsai corrected.csv -o new.bonsai --json",

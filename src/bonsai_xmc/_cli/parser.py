@@ -249,8 +249,8 @@ labels LABELS  matrices: file with the labels, if {name} has none
 --split NAME  part of a folder: trn, tst, … (default: {split})
 """
     counts = f"""
---n-features N  number of features, if {name} does not say it
---n-labels N  number of labels, if {name} does not say it
+--n-features N  number of features, if {name} does not state it
+--n-labels N  number of labels, if {name} does not state it
 """
     choices = {"choices": FORMATS, "default": "auto"}
     beside = labels and option == "data"

@@ -100,7 +100,7 @@ def lines_of(
         "jsonl": lambda: _json_lines(rows, names),
         "sheet": lambda: map(
             _csv_line, _sheet(rows, names, "\ufeff")
-        ),  # the mark tells Excel that it is UTF-8
+        ),  # the mark by which Excel recognises UTF-8
         "csv": lambda: map(_csv_line, _cells(rows, names)),
         "tsv": lambda: map(_tsv_line, _cells(rows, names)),
     }
@@ -124,7 +124,7 @@ def _table_lines(rows: Iterator[_Row], names: Names, headings: bool, least: bool
         if headings:
             yield _heading(row, document)[: columns - 1]
         if not found:
-            known = "no score reaches the threshold" if least else "none of its words is known"
+            known = "no score reaches the threshold" if least else "none of its words is in the model"
             yield f"  no label: {known}"
         width = max((len(names.label(i)) for i, _ in found), default=0)
         for i, score in found:

@@ -224,7 +224,7 @@ class LinearRow(Row):
 
     def _notes(self, own: Decision | None, paths: Sequence[TreePath], found: bool) -> Iterable[str]:
         if not len(self.reasons.features):
-            yield "the row has no feature that the model knows: it gets no labels"
+            yield "the row has no feature of the model, so it gets no labels"
         elif not found:
             best = f"is not among the {self.model._max_labels()} best labels that the index finds"
             by_index = self.fitted.linear.strategy.search == "index"

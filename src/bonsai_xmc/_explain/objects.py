@@ -250,7 +250,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class WhyNot(Answer):
-    """Why a label is not predicted, or not further ahead.
+    """Why a label is not predicted, or does not rank higher.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Answers as text for a terminal. Without colours, signs say what colours would."""
+"""Answers as text for a terminal. Without colours, signs stand for them."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence

@@ -86,8 +86,8 @@ def _sentences(
     elif reason == "rank":
         yield f"it is left out: max_labels is {most}, and so many labels are ahead of it"
     elif reason == "index":
-        yield f"the index does not give it among the {most} best labels (max_labels)"
+        yield f"it is not among the {most} best labels (max_labels) that the index finds"
         if rank is not None and rank <= most:
-            yield "the index has not proposed its classifier; a larger n_probe finds it"
+            yield "its classifier is not among the candidates of the index; a larger n_probe adds it"
     elif reason == "beam":
         yield from (path.left for path in explanation.paths if path.left)

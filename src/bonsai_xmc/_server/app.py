@@ -32,8 +32,8 @@ from bonsai_xmc._server.routes import PAGE, PLACES, Place
 from bonsai_xmc._server.served import Array, Ranked, Served, rows_of
 from bonsai_xmc._server.settings import Settings
 
-_LANGUAGE = "und"  # as models do not know theirs
-_WAITING = 64  # calls that wait for the thread of explanations; beyond, requests are refused
+_LANGUAGE = "und"  # undetermined, as models do not store a language
+_WAITING = 64  # calls that may wait for the thread of explanations; further requests get an error
 
 
 class Service:
@@ -86,33 +86,33 @@ class Service:
     # --- handlers ---
 
     async def page(self, path: str) -> Response:
-        """The page and its files."""
+        """Send the page or one of its files."""
         name, kind = PAGE[path]
         body = resources.files("bonsai_xmc._server").joinpath("page", name).read_bytes()
         return Response(body, media_type=kind, headers={"cache-control": "no-cache"})
 
     async def health(self) -> answers.Status:
-        """Whether the server is running."""
+        """Return whether the server is running."""
         return {"status": "ok"}
 
     async def ready(self) -> answers.Ready:
-        """Whether the server can predict."""
+        """Return whether the server can predict."""
         return {"status": "ready", "models": list(self.batchers)}
 
     async def metrics(self) -> str:
-        """Metrics for Prometheus."""
+        """Return metrics for Prometheus."""
         return self.counters.text()
 
     async def openapi(self) -> dict[str, Any]:
-        """This description."""
+        """Return this description."""
         return describe(self.settings, self.served, self.handlers)
 
     async def models(self) -> answers.Models:
-        """The models."""
+        """List the models."""
         return {"models": [served.about for served in self.served]}
 
     async def predict(self, batcher: Batcher, given: dict[str, Any]) -> answers.Predictions:
-        """Labels for texts."""
+        """Find labels for texts."""
         served, most = batcher.served, self.settings.max_texts
         values = [given["text"]] if given["texts"] is None else given["texts"]
         if len(values) > most:
@@ -133,7 +133,7 @@ class Service:
         }
 
     async def explain(self, batcher: Batcher, given: dict[str, Any]) -> answers.Explained:
-        """Why a text has its score for a label, or why not."""
+        """Explain why a text has its score for a label, or why it does not get the label."""
         most, served = self.settings.max_explained, batcher.served
         text = fields.document(given["text"], "text", served.fields)
         length = sum(map(len, text.values())) if isinstance(text, dict) else len(text)
@@ -142,38 +142,38 @@ class Service:
         return await self.run(_explain, served, text, given["label"], given["features"], given["why_not"])
 
     async def labels(self, batcher: Batcher, given: dict[str, Any]) -> answers.Labels:
-        """Labels whose name or key holds a text, the most frequent first."""
+        """List the labels whose name or key holds a text, the most frequent first."""
         return await self.run(batcher.served.search, given["q"], given["offset"], given["limit"])
 
     async def tree(self, batcher: Batcher, given: dict[str, Any]) -> answers.Tree:
-        """The children of a node of a label tree."""
+        """List the children of a node in a label tree."""
         return await self.run(_tree, batcher.served, given)
 
     async def annif_info(self) -> answers.ApiInfo:
-        """Name and version."""
+        """Return name and version."""
         return {"title": "bonsai-xmc", "version": __version__}
 
     async def annif_projects(self) -> answers.Projects:
-        """Models as projects."""
+        """List the models as projects."""
         return {"projects": [_project(served) for served in self.served]}
 
     async def annif_project(self, batcher: Batcher, given: dict[str, Any]) -> answers.Project:
-        """One model."""
+        """Return one model."""
         return _project(batcher.served)
 
     async def annif_vocabs(self) -> answers.Vocabularies:
-        """The labels of models as vocabularies."""
+        """List the labels of models as vocabularies."""
         return {"vocabs": [_vocabulary(served) for served in self.served]}
 
     async def annif_suggest(self, batcher: Batcher, given: dict[str, Any]) -> answers.Suggestions:
-        """Labels for one text."""
+        """Find labels for one text."""
         rows = await self.rank(batcher, [given["text"]], given["limit"], given["threshold"])
         return {"results": _results(batcher.served, rows[0])}
 
     async def annif_suggest_batch(
         self, batcher: Batcher, given: dict[str, Any]
     ) -> list[answers.DocumentSuggestions]:
-        """Labels for texts."""
+        """Find labels for texts."""
         documents = given["documents"]
         texts = [item["text"] for item in documents]
         rows = await self.rank(batcher, texts, given["limit"], given["threshold"])
@@ -183,7 +183,7 @@ class Service:
         ]
 
     async def annif_learn(self, batcher: Batcher, given: dict[str, Any]) -> None:
-        """Not supported."""
+        """Return an error, as learning is not supported."""
         raise Problem(403, "these models do not learn from feedback: train a new one")
 
 

@@ -30,7 +30,7 @@ class _Waiting:
 
 
 class Batcher:
-    """Predicts with one model, one batch at a time, in a thread.
+    """A thread that predicts with one model, one batch at a time.
 
     Requests that arrive during a batch form the next one. An idle batcher starts at once if no other request
     is in progress; otherwise it waits a moment for the others.

@@ -202,7 +202,7 @@ _DOCUMENTS: Schema = {
         "properties": {"text": _STRING, "document_id": {"type": ["string", "null"]}},
     },
 }
-_KEPT = lambda value, name: value  # checked by the handler, as the model decides
+_KEPT = lambda value, name: value  # checked by the handler, as the rule depends on the model
 _OFFSET = count(0, 2**31, "number of entries to skip")
 
 MODEL = Field(text, _model, "name of a model; the first one if left out")

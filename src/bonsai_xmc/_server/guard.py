@@ -25,7 +25,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "server": "bonsai-xmc",
 }
-FAILED = Problem(500, "the server failed; its log says why")
+FAILED = Problem(500, "the server failed; its log has the cause")
 _SEND_KEY = "send it as the header X-API-Key, or as Authorization: Bearer"
 _CLIENTS = 65_536  # entries in the table of rates; clients with the same entry share a rate
 _BURST = 10.0  # minimum number of requests that may come at once
@@ -56,7 +56,7 @@ class Rates:
 
 
 def _network(client: str) -> str:
-    """Return an address, of IPv6 the first 64 bits, as one client has all addresses that share them."""
+    """Return an IPv4 address, or the network of an IPv6 address: its first 64 bits, which one client has."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

@@ -21,8 +21,8 @@ _ERRORS = {
     408: "the body arrived too slowly",
     413: "the body is too large",
     415: "the body is of another type",
-    429: "too many requests of this client; the header Retry-After says when to try again",
-    503: "busy; the header Retry-After says when to try again",
+    429: "too many requests of this client; the header Retry-After has the seconds to wait",
+    503: "busy; the header Retry-After has the seconds to wait",
 }
 
 

@@ -4,7 +4,7 @@ The command line of Annif loads the entry points of the group ``flask.commands``
 and importing this module registers the backend. Servers that start Annif without its command line take
 ``ANNIF_CONFIG=bonsai_xmc.annif.ProductionConfig``, which is Annif's own configuration.
 
-Nothing heavy is imported here: the backend itself is, when a project asks for it.
+Nothing heavy is imported here; the backend itself is imported when a project uses it.
 """
 
 import sys

@@ -171,7 +171,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
 
 
 class BonsaiObjective(HPObjective):
-    """Trains on the cached training data, and measures on the given documents."""
+    """A trial: training on the cached training data, and measurement on the given documents."""
 
     @classmethod
     def objective(cls, trial: Any, args: Any) -> float:
@@ -189,7 +189,7 @@ class BonsaiObjective(HPObjective):
 
 
 class BonsaiOptimizer(HyperparameterOptimizer):
-    """Searches C, and tail_exponent (one-vs-rest) or prune (trees)."""
+    """A search for C, and for tail_exponent (one-vs-rest) or prune (trees)."""
 
     def __init__(self, backend: Any, corpus: Any, metric: str) -> None:
         super().__init__(backend, corpus, metric, BonsaiObjective)

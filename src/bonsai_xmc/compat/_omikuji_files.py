@@ -27,7 +27,7 @@ from bonsai_xmc._model.linear import LinearRanker
 Array = npt.NDArray[Any]
 
 _LOSSES = {"Hinge": "squared_hinge", "Log": "logistic"}
-# Accepted ids without a leaf: for each label in leaves, and in any case. More indicate damage.
+# Ids without a leaf that are accepted, for each label in leaves and in any case; more indicate damage.
 _GAPS, _GAPS_AT_LEAST = 50, 50_000
 
 
@@ -81,7 +81,7 @@ def _count_labels(path: str, trees: list["_Tree"], given: int | None) -> int:
     if found - held > max(_GAPS * held, _GAPS_AT_LEAST):
         raise FormatError(
             f"{path} has the label {found - 1:,}, but its leaves hold {held:,} labels: it is damaged, or "
-            f"most labels have no training rows. If there are so many, say so: --n-labels {found} "
+            f"most labels have no training rows. If there are so many, pass --n-labels {found} "
             f"(in Python: n_labels={found})"
         )
     return found

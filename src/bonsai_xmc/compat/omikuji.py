@@ -140,7 +140,7 @@ class HyperParam:
         return f"HyperParam {{ {own}, linear: {{ {linear} }}, cluster: {{ {cluster} }} }}"
 
     def _bonsai(self, n_threads: int | None) -> Bonsai:
-        """Return the estimator with these parameters; ValueError for values that omikuji refuses."""
+        """Return the estimator with these parameters; ValueError for values that omikuji rejects."""
         for name in ("n_trees", "max_depth", "linear_eps", "linear_c", "linear_max_iter", "cluster_k"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, but is {getattr(self, name)}")

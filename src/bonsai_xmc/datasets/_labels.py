@@ -48,7 +48,7 @@ def uneven_parts(rng: Generator, count: int, size: float, spread: float) -> np.n
 
 
 class LabelSets:
-    """Draws label sets in which neighbours in a hierarchy occur together.
+    """A generator of label sets in which neighbours in a hierarchy occur together.
 
     Labels of a group have consecutive ids, and so have the groups of a theme, and so on. A row has a main
     label, drawn by weight; each further one is drawn by weight from the main label's group, its theme, …, or
@@ -109,7 +109,7 @@ class LabelSets:
     def join(
         self, rng: Generator, indptr: np.ndarray, labels: np.ndarray, more: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the label sets with `more` labels, none of which they contain yet: each is added to a row of
+        """Return the label sets with `more` labels, none of which they contain: each is added to a row of
         its group, or else of its theme, …, as the last label."""
         n_rows = len(indptr) - 1
         by_main = np.argsort(labels[indptr[:-1]], kind="stable")

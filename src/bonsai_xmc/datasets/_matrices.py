@@ -103,7 +103,7 @@ def make_xmc(
     sets.calibrate(rng, max(1.0, size.labels_per_row - n_missing / size.n_rows))
     words = _Words(rng, size, sets)
 
-    label_ids = rng.permutation(size.n_labels).astype(np.int32)  # ids must not reveal the hierarchy
+    label_ids = rng.permutation(size.n_labels).astype(np.int32)  # so that ids are unrelated to the hierarchy
     parts = []
     rare = None  # labels that no training row has drawn
     for rows in (size.n_rows, size.n_test):
@@ -164,7 +164,7 @@ def _hierarchy(rng: Generator, size: Shape) -> list[np.ndarray]:
 
 
 class _Words:
-    """Draws the words of rows by their labels; vocabularies are hashes instead of lists."""
+    """A generator of the words of rows by their labels; vocabularies are hashes instead of lists."""
 
     def __init__(self, rng: Generator, size: Shape, sets: LabelSets) -> None:
         self._key = rng.integers(1 << 63, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Readers of scipy.sparse.save_npz and numpy.save that do not trust the sizes in headers."""
+"""Readers of scipy.sparse.save_npz and numpy.save that check the sizes in headers."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ def read_npz(data: bytes) -> Any:
         if matrix.ndim != 2 or (without_pointers and matrix.shape[0] > _EXPANSION * len(data)):
             raise ValueError(f"a shape of {matrix.shape} in a file of {len(data)} bytes")
         if matrix.format in ("csr", "csc", "bsr"):
-            matrix.check_format(full_check=True)  # scipy itself trusts the indices in the file
+            matrix.check_format(full_check=True)  # scipy itself does not check the indices
     return matrix
 
 

@@ -25,9 +25,9 @@ from ._types import check_choice, float_rows, to_csr
 
 Base = Literal["auto", 0, 1]
 
-_FROM_FILE = -1  # takes the number from the text
+_FROM_FILE = -1  # stands for the number in the text
 _MAX_COLUMNS = 2**31 - 1  # ids are 32-bit numbers
-# Columns up to which a header is trusted for a file of any length: arrays over columns take a few hundred
+# Columns that a header may announce whatever the length of its file: arrays over columns take a few hundred
 # megabytes at most.
 _PLAUSIBLE_COLUMNS = 2**24
 # Why a single file of these kinds has no rows with labels.
@@ -76,7 +76,7 @@ class Expected(NamedTuple):
         if wanted is None and size is not None and found > max(_PLAUSIBLE_COLUMNS, size):
             raise ValueError(
                 f"{found:,} {what}s by the header or the largest id, but the whole file has {size:,} bytes; "
-                f"if this is meant, pass n_{what}s={found} (on the command line --n-{what}s {found})"
+                f"if this is intended, pass n_{what}s={found} (on the command line --n-{what}s {found})"
             )
 
 
@@ -316,7 +316,7 @@ def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
         if expected.id_base == 1:
             raise ValueError(
                 f"the feature id 0 occurs, so ids begin at 0 here, but they began at 1 in the training file "
-                f"of {expected.owner}; if this is meant, say so with --base 0"
+                f"of {expected.owner}; if this is intended, pass --base 0"
             )
         return 0
     if len(indices) == 0 or expected.id_base is not None:
@@ -334,7 +334,7 @@ def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
     if expected.id_base == 1 and len(indices) and indices.min() > 0:
         raise ValueError(
             f"feature ids begin at 0 in a file with a header, but they began at 1 in the training file of "
-            f"{expected.owner}, and the id 0 does not occur; say which is right with --base 0 or --base 1"
+            f"{expected.owner}, and the id 0 does not occur; pass --base 0 or --base 1"
         )
 
 

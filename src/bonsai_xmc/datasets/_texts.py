@@ -129,7 +129,7 @@ def _write(rng: Generator, topics: list[tuple[list[str], list[str], list[str]]])
 
 
 def _words(rng: Generator, topics: list[tuple[list[str], list[str], list[str]]]) -> Iterator[str]:
-    """Yield endless words for the slots of a text, those of the main topic first; none follows itself."""
+    """Yield words without end for the slots of a text, the main topic's first, no word twice in a row."""
     own, about, _ = topics[0]
     last = own[rng.integers(len(own))]
     yield last

@@ -17,7 +17,7 @@ class Scorer:
     k: int
     A: float = 0.55
     B: float = 1.5
-    weighted: bool | str | None = None  # what `set_score_request` said about sample_weight
+    weighted: bool | str | None = None  # request for sample_weight; see `set_score_request`
 
     def __call__(self, estimator: Any, X: Any, Y: Any, sample_weight: Any = None) -> float:
         ranker, X = _ranker(estimator, X)

@@ -2,7 +2,7 @@
 // Everything that comes from outside is put into the page by textContent: never as HTML.
 
 const at = (id) => document.getElementById(id);
-const TRIES = 3; // of a request that the server refuses for a moment
+const TRIES = 3; // of a request while the server is busy
 const LONGEST_LINK = 30_000; // characters
 let models = {}; // by their names
 let latest = 0; // number of the last request for the text, so that late answers do not replace newer ones
@@ -128,7 +128,7 @@ async function predict() {
     const labels = answer.results[0];
     at("results").replaceChildren(...labels.flatMap((label, i) => labelItems(label, text, labels[i - 1])));
     forgetReasons(text);
-    const best = labels.length ? `, best: ${labels[0].name}` : ": no word of the text is known to the model";
+    const best = labels.length ? `, best: ${labels[0].name}` : ": no word of the text is in the model";
     at("status").textContent = `${counted(labels.length, "label")}${best}`;
   } catch (error) {
     if (number === latest) at("status").textContent = `Error: ${error.message}`;
@@ -142,7 +142,7 @@ function labelItems(label, text, before) {
   const meter = element("meter");
   meter.max = 1;
   meter.value = label.score;
-  meter.setAttribute("aria-hidden", "true"); // the number says it
+  meter.setAttribute("aria-hidden", "true"); // the number beside it has the same content
   item.append(named(label), element("span", label.score.toFixed(3), "score"), why.button, meter, why.panel);
   if (label.predicted || (before && !before.predicted)) return [item];
   return [element("li", `Below the threshold ${model().threshold.toFixed(3)}: not predicted by itself`, "line"), item];

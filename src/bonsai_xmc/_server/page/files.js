@@ -161,7 +161,7 @@ async function labelFile() {
       at("file-status").textContent = `${count(Math.min(texts.length, begin + CHUNK))} of ${counted(texts.length, "text")}`;
     }
     if (at("download").href) URL.revokeObjectURL(at("download").href);
-    // The mark at the beginning tells spreadsheets that it is UTF-8.
+    // Spreadsheets recognise UTF-8 by the mark at the beginning.
     const content = `\ufeff${[COLUMNS, ...lines].map(csvLine).join("\r\n")}\r\n`;
     at("download").href = URL.createObjectURL(new Blob([content], { type: "text/csv" }));
     at("download").hidden = false;

@@ -99,7 +99,7 @@ class Documents:
             self.separator = _fields.ANNIF if options.separator == "auto" else options.separator
         elif options.separator != "auto":
             raise ValueError(
-                f"{name} is a file of {kind}, a format that says how labels are separated, so "
+                f"{name} is a file of {kind}, a format that fixes how labels are separated, so "
                 "label_separator (--label-separator) must not be given"
             )
         self._id = next((field for field in _fields.IDS if any(field in record for record in sample)), None)

@@ -158,7 +158,7 @@ def _fasttext(line: str) -> dict[str, Any]:
 
 
 def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """Read labels and texts; ids may be left out, which the first line tells."""
+    """Read labels and texts; whether there are ids is seen from the first line."""
     names: tuple[str, ...] = ()
     for number, line in lines_of(file, problems):
         if not line.strip():

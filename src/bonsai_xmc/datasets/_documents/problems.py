@@ -42,7 +42,7 @@ class Problems:
 
     def too_long(self, line: int, what: str) -> ValueError:
         """Return the error for a line that is too long to be held in memory."""
-        more = "; if this is meant, allow more by --max-line (max_line=)" if self._adjustable else ""
+        more = "; if this is intended, allow more by --max-line (max_line=)" if self._adjustable else ""
         return ValueError(f"{self.name}, line {line}: {what} is longer than {self.max_line:,} bytes{more}")
 
     def __len__(self) -> int:

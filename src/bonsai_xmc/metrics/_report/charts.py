@@ -90,7 +90,7 @@ def round_ticks(high: float, n: int = 4) -> list[float]:
 
 
 def lines(title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], label: str) -> str:
-    """Draw a value for each x, which are equally far apart; up to two series."""
+    """Draw one or two series of values over equally spaced places, one for each x."""
     ticks = round_ticks(max(value for of in series.values() for value in of))
     last = max(1, len(x) - 1)
     frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (0, ticks[-1]))  # with room for labels

@@ -74,7 +74,7 @@ def _summary(report: "Report") -> str:
         total = report.left_out + report.n_true
         share = 100 * report.left_out / total
         parts.append(
-            f"{report.left_out:,} more true labels ({share:.1f} % of {total:,}) are not known to the model "
+            f"{report.left_out:,} more true labels ({share:.1f} % of {total:,}) are not in the model "
             "and are left out."
         )
     models = [escape(name) for name in report.results]
@@ -249,7 +249,7 @@ def _costs(report: "Report", costs: Sequence[Any], *, missed: bool) -> str:
     models = list(report.results)
     what = "true but not among the five best" if missed else "among the five best but wrong"
     note = (
-        f"<p>What a label takes away from {'R@5' if missed else 'P@5'}, in percentage points, by being {what}"
+        f"<p>Percentage points of {'R@5' if missed else 'P@5'} that each label costs by being {what}"
         f"{', ordered by the first model' if len(models) == 2 else ''}.</p>"
     )
     head = ["label", *_of_each("points", models), "true rows" if missed else "rows that have it"]
