@@ -209,7 +209,7 @@ def test_models_that_cannot_learn(data):
         model.learn(X[:1], np.array([[0, 1]]))
     with says("Y holds no label at all; there is nothing to learn"):
         model.learn(X[:1], [[]])
-    with says("sample_weight holds 0; leave out the rows that shall not count"):
+    with says("sample_weight holds 0; leave out the rows that must not count"):
         model.learn(X[:2], [["a"], ["b"]], [1.0, 0.0])
 
 

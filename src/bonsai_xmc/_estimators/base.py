@@ -37,14 +37,14 @@ MAX_LABELS = 100  # of a row in `predict_proba`, `decision_function` and `predic
 
 
 def _read(name: str) -> Any:
-    """Return an attribute of estimators that is one of their fitted model."""
+    """Return a property that reads an attribute of the fitted model."""
     read = attrgetter(name)
     return property(lambda self: read(self._require_fitted()))
 
 
 def with_scores(classes: Array, ids: Array, scores: Array) -> list[list[tuple[Any, float]]]:
     """Return the labels of each row with their scores."""
-    labels = classes[ids].tolist()  # of these alone: there may be a million others
+    labels = classes[ids].tolist()  # only of the best labels: there may be a million others
     return [
         [(label, score) for label, score, i in zip(*of_row, strict=True) if i >= 0]
         for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
@@ -76,7 +76,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return type(self)(**self.get_params(deep=False))
 
     def _edited(self, edit: Callable[..., FittedModel], *given: Any) -> Self:
-        """Return an estimator with the model that `edit` makes of this one's."""
+        """Return an estimator whose model is what `edit` makes from the model of this estimator."""
         return self._with(edit(self._require_fitted(), *given, threads_of(self.classifier_.n_jobs)))
 
     def top_k(
@@ -98,10 +98,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         exact : bool, default=False
             Score all labels, independent of `search_`, `beam_size` and `n_probe`.
         restrict, exclude : iterable of labels, or array of bool of shape (n_labels,), optional
-            Find only these labels (a language, a department, what is in stock), and not those. Labels that
-            the model does not have are ignored. The search has no other candidates: a beam, say, is spent on
-            nodes with such labels. With ``exact=True``, and wherever all labels are scored, this equals
-            filtering a ranking of all labels.
+            Find only the labels of `restrict` (those of a language, those in stock), and none of `exclude`.
+            Labels that the model does not have are ignored. The search has no other candidates: beam search,
+            for instance, keeps only nodes with such labels. With ``exact=True``, and wherever all labels are
+            scored, this equals filtering a ranking of all labels.
         progress : callable, optional
             As in `fit`; the phase is "predict".
 
@@ -171,17 +171,17 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     def calibrate(self, X: Any, Y: Any, *, method: str = "isotonic", groups: str | None = None) -> Self:
         """Turn scores into estimates of how often such labels are right; rankings do not change.
 
-        On rows that the model was not trained on. Of the ten best labels of each, those that are right are
-        learnt as a function of the score. Later predictions, `save` and `threshold_` use calibrated scores: a
-        threshold that was given as a number is compared with these, and `threshold_` is chosen again for
-        micro-F1, as are `thresholds_` for macro-F1, if there are any. Calling it again starts from the raw
-        scores; `fit` removes the calibration. `calibration_` holds the errors before and after.
+        Needs rows that the model was not trained on. From the ten best labels of each row, the share of right
+        labels is learnt as a function of the score. Later predictions, `save` and `threshold_` use calibrated
+        scores: a threshold that was given as a number is compared with these, and `threshold_` is chosen
+        again for micro-F1, as are `thresholds_` for macro-F1, if there are any. A further call starts from
+        the raw scores; `fit` removes the calibration. `calibration_` holds the errors before and after.
 
         Parameters
         ----------
         X, Y : as in `fit`
-            Rows and their labels; labels that the model does not have are ignored. Some thousand rows are
-            better than some hundred.
+            Rows and their labels; labels that the model does not have are ignored. Thousands of rows are
+            better than hundreds.
         method : {"isotonic", "platt"}, default="isotonic"
             scikit-learn's isotonic regression, or its logistic regression on the log score, which needs fewer
             rows, but fits less well.
@@ -220,7 +220,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     def choose_threshold(self, X: Any, Y: Any, objective: Any = "micro_f1") -> float:
         """Return the best threshold of `predict` for an objective, on rows that the model was not trained on.
 
-        Changes nothing: ``model.set_params(threshold=model.choose_threshold(X, Y))`` uses it.
+        The model does not change; ``model.set_params(threshold=model.choose_threshold(X, Y))`` changes it.
 
         Parameters
         ----------
@@ -247,7 +247,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return thresholds.choose(ranking, scores, wanted, calibrated=fitted.calibration is not None)
 
     def _ranking(self, X: Any, Y: Any) -> Ranking:
-        """Return the `max_labels` best labels of each row beside the true ones, known to the model or not."""
+        """Return the `max_labels` best labels of each row, and all true ones, known or unknown."""
         Y = list(Y) if isinstance(Y, Iterator) else Y
         ids, log_scores = self._ranked(X, self._max_labels())
         truth = Truth.of(Y, self.classes_)
@@ -265,7 +265,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._most()[0]
 
     def _matrix(self, ids: Array, values: Array) -> sp.csr_array | Array:
-        """Return scores by label: an array if those of all labels are asked for."""
+        """Return a matrix of scores by label: an array if all labels are returned."""
         matrix = self._sparse(ids, values)
         return matrix.toarray() if self._most()[1] else matrix
 
@@ -288,21 +288,21 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     ) -> "Reranked":
         """Return a second stage: the best labels of this model, scored once more by a function.
 
-        Its score and that of this model are added with the weights and links that are best on rows X, Y, as
-        in a `Fusion`. If the function gains nothing there, it has the weight 0.
+        The score of the function and that of this model are added with the weights and links that are best on
+        rows X, Y, as in a `Fusion`. If the function improves nothing there, its weight is 0.
 
         Parameters
         ----------
         score : callable
             A cross-encoder, or a language model: ``score(rows, candidates)`` returns a list of numbers for
             each row, one for each of its candidates, on any scale; larger is better. `rows` are texts or
-            records as in X (of a matrix: matrices of one row), `candidates` the names of labels of each row.
+            records as in X (for a matrix: matrices of one row), `candidates` the names of labels of each row.
         X, Y : as in `fit`, optional
-            Rows that neither this model nor the function was trained on; some hundred may do.
+            Rows that neither this model nor the function was trained on; a few hundred may be enough.
         depth : int ≥ 1, default=20
             Candidates of each row.
         weight : float in [0, 1], optional
-            That of the function, instead of X and Y.
+            Weight of the function, instead of X and Y.
         batch_size : int ≥ 1, default=32
             Rows of each call of the function.
 
@@ -358,14 +358,14 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     def why_not(self, x: Any, label: Any, *, n_ahead: int = 3) -> "WhyNot":
         """Explain why a row does not get a label: its rank, and which labels are ahead by which features.
 
-        For a label that beam search loses, also the node where it falls out, its score there and the lowest
-        score that was kept.
+        For a label that beam search does not find, the answer also has the node at which its path was left
+        out, the score of this node and the lowest score that was kept.
 
         Parameters
         ----------
         x, label : as in `explain`
         n_ahead : int ≥ 0, default=3
-            Labels ahead of it to compare with, the best ones.
+            Number of labels ranked above it to compare it with: the best ones.
 
         Examples
         --------
@@ -441,14 +441,14 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """Return a model in which several labels are one; see `drop`.
 
         All of their classifiers stay, and the highest of their scores is the score of the new label. So
-        `predict` gives it to a row exactly if it would give it one of the old ones. Its number of training
-        rows is the sum of theirs: rows with several of them count several times.
+        `predict` returns the new label for a row exactly if it would return one of the old labels. Its number
+        of training rows is the sum of theirs: rows with several of the old labels count several times.
 
         Parameters
         ----------
         labels : iterable of labels
         into : label
-            One of them, another label, which is merged with them, or a new one.
+            One of `labels`; another label, which is then merged with them; or a new label.
 
         Examples
         --------
@@ -460,7 +460,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._edited(edits.merge, labels, into)
 
     def name_labels(self, names: Mapping[Any, str]) -> Self:
-        """Return a model whose labels have names; `save` writes them with it. `classes_` does not change.
+        """Return a model whose labels have names, which `save` writes, too; `classes_` does not change.
 
         Parameters
         ----------
@@ -490,7 +490,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """Return a model that has learnt from further rows, too; needs `fit(…, keep_rows=True)`.
 
         Only the one-vs-rest classifiers of the labels of these rows are trained again. Training starts from
-        their weights: new rows add their loss, old rows of the label what a change of their margins costs.
+        their weights: new rows add their loss, old rows of the label a penalty on changes of their margins.
         New labels are trained on all rows, old and new. Label trees, the threshold and the calibration stay
         as they are; so does the vocabulary of a model of texts: words that it does not have are ignored. In
         trees, a new label goes to the leaf that its weights lead to.
@@ -522,7 +522,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         label_sets.check_rows(rows.n_rows, labels.n_rows)
         weights = label_sets.row_weights(sample_weight, rows.n_rows)
         if weights is not None and not weights.all():
-            raise ValueError("sample_weight holds 0; leave out the rows that shall not count")
+            raise ValueError("sample_weight holds 0; leave out the rows that must not count")
         phases = phases_of(progress)
         threads = threads_of(self.classifier_.n_jobs)
         options: Any = {"checkpoint": checkpoint, "runner": runner, "max_memory": max_memory}

@@ -50,7 +50,7 @@ class Bonsai(MatrixClassifier):
         What labels are clustered by: the sum of their rows ("input"), the labels that they occur with
         ("output"), both ("joint"), or vectors of your own. Bonsai-i, -o and -io of the paper. "text": vectors
         of their names, in a `TextBonsai` with `label_texts`: those of its encoder, or TF-IDF of words;
-        "input+text", "output+text" and "joint+text": these beside the others.
+        "input+text", "output+text" and "joint+text": these together with the others.
     n_trees : int ≥ 1, default=3
         Number of trees, each clustered with another seed. The paper uses 3.
     branching_factor : int ≥ 2, default=100
@@ -107,9 +107,9 @@ class Bonsai(MatrixClassifier):
     blend_weight : "auto", float in (0, 1) or pair, default="auto"
         With "blend": w in (1 − w) · one-vs-rest score + w · score of the trees. "auto": what is most accurate
         on held-out rows; 0.3 below 1,000 rows. A pair (w, f), as in ("auto", 0): with "one_vs_rest", too, f
-        in (1 − f) · score + f · score of 50 trees over rows, as FastXML grows them, on rows as they come.
-        "auto", and if w alone is given: what is most accurate on held-out rows, if that gains enough for the
-        time that they take: where labels are few and rows have many of them. 0 without this comparison, and
+        in (1 − f) · score + f · score of 50 trees over rows, as FastXML grows them, without normalisation.
+        "auto", or w alone: the f that is most accurate on held-out rows, if the gain is worth the time of the
+        trees, which is so where labels are few and rows have many of them. 0 without this comparison, and
         for dense X.
     logit_adjustment : "auto" or float ≥ 0, default="auto"
         With "one_vs_rest" or "blend": scores are divided by n to this power, n being the number of training
@@ -130,11 +130,11 @@ class Bonsai(MatrixClassifier):
         Labels with at least this score are predicted by `predict`. "auto": the one with the best micro-F1 on
         rows that are held out of a second, smaller training at the end of `fit` (`threshold_`). A number,
         such as 0.5, saves that time: up to a fifth of training. "per_label": in addition one for each label
-        with the best macro-F1, if that is better on rows that did not choose it (`thresholds_`); takes a
+        with the best macro-F1, if that is better on rows that it was not chosen on (`thresholds_`); takes a
         second training on four fifths of the rows. Rankings do not depend on it.
     random_state : int, RandomState, Generator or None, default=0
         Seed of clustering and of the order of rows. Equal data, parameters and seed give the same model file,
-        byte for byte, whatever `n_jobs`. None: a random seed.
+        byte for byte, for any `n_jobs`. None: a random seed.
     n_jobs : int, optional
         Threads; None or -1 for all that the process may use.
 
@@ -159,11 +159,11 @@ class Bonsai(MatrixClassifier):
         Those that `predict` uses instead, if `fit` has chosen one for each label.
     calibration_ : dict or None
         Method, groups and number of rows of `calibrate`, and the expected calibration error of the five best
-        labels before and after, measured by halves of the rows; None before.
+        labels before and after it, measured by halves of the rows; None if the model is not calibrated.
     n_iter_ : int
         Passes (or Newton steps) of the slowest classifier.
     label_counts_ : array of shape (n_labels,)
-        Number of training rows of each label; None if they are not known, as of imported models.
+        Number of training rows of each label; None if they are unknown, as for imported models.
     n_rows_fit_ : int
         Number of training rows, or None likewise.
     n_features_in_ : int
@@ -263,7 +263,7 @@ class Bonsai(MatrixClassifier):
         X : sparse matrix, sparse array, array-like or data frame of shape (n_rows, n_features)
             Any format, any real dtype. Rows of which half of the entries or more are not 0, such as
             embeddings, are handled as dense.
-        y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), data frame of one, or lists of labels
+        y : sparse or dense 0/1 matrix or data frame of shape (n_rows, n_labels), or lists of labels
             Lists hold label names (strings) or integers; both are keys, not column numbers. Labels without
             rows are allowed, and never predicted; rows without labels are allowed, too. Some tools of
             scikit-learn do not accept lists of lists: give `GridSearchCV` a splitter (``cv=KFold(5)``), or
@@ -282,7 +282,7 @@ class Bonsai(MatrixClassifier):
             continues where it stopped, and ends with the same model. A folder of other data, parameters or
             another version is refused (ValueError). It can be deleted when training is over.
         runner : Runner, optional
-            Who solves the units of work; default: threads of this process (`n_jobs`).
+            What solves the units of work; default: threads of this process (`n_jobs`).
         max_memory : "auto", None, int or str, default="auto"
             Bytes that the process may take, X and Y included: a number, or one with a unit ("4GB"). Where
             all threads would need more, some phases have fewer; the model is the same. Where one thread would
@@ -292,7 +292,7 @@ class Bonsai(MatrixClassifier):
             True writes a line for each phase to standard error, and shows a progress bar on a terminal; the
             logger "bonsai_xmc" gets a record for each phase in any case. A callable is called as
             ``progress(phase, done, total)`` a few times a second and at the end of each phase. `done` and
-            `total` are in any unit; a `total` of 0 stands for one that is not known yet. An exception that it
+            `total` are in any unit; a `total` of 0 stands for an unknown one. An exception that the callable
             raises ends the call.
         on_estimate : callable, optional
             Called before training with what `memory_estimate` returns, without reading X twice. An exception
@@ -357,7 +357,7 @@ class Bonsai(MatrixClassifier):
         work: Work,
         plan: Callable[[dict[str, Any]], None],
     ) -> tuple[Strategy, _core.Model, Report, Thresholds]:
-        """Train by the best strategy; return it, the model, how training went, and thresholds.
+        """Train by the best strategy; return the strategy, the model, the report of training, and thresholds.
 
         `plan` is called again where held-out rows choose a smaller `prune` than was planned for.
         """
@@ -421,9 +421,9 @@ class Bonsai(MatrixClassifier):
     def _largest(
         self, problem: Problem, params: dict[str, Any], least: bool
     ) -> tuple[Strategy, dict[str, Any]]:
-        """Return what memory is estimated for: of what held-out rows may choose, that which needs most.
+        """Return the strategy that memory is estimated for, the one that needs most where rows choose it.
 
-        `least`: but the `prune` that needs least, as it is chosen before classifiers are trained.
+        `least`: with the `prune` that needs least, as `prune` is chosen before classifiers are trained.
         """
         tried = search_space(params, problem.facts)
         if tried is not None:

@@ -1,4 +1,4 @@
-"""`Fusion`: several models, one answer."""
+"""`Fusion`: several models that rank labels as one."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,9 +57,9 @@ _WEIGHTS = Rule(_are_weights, "a list of numbers above 0, one for each member", 
 
 @dataclass(eq=False, repr=False)
 class Fusion(_BaseComposition, MatrixClassifier):
-    """Several models that rank labels together: the weighted sum of their scores decides.
+    """Several models that rank labels together, by the weighted sum of their scores.
 
-    Members are estimators of any kind, each with rows of its own if need be: words, vectors, other columns,
+    Members are estimators of any kind, each with rows of its own if needed: words, vectors, other columns,
     other fields of a record. Weights and links are chosen on held-out rows; members that gain nothing there
     are left out.
 
@@ -69,16 +69,16 @@ class Fusion(_BaseComposition, MatrixClassifier):
         `Bonsai`, `TextBonsai`, one of `bonsai_xmc.systems`, or a `Fusion`. ``words__C`` and the like are
         parameters of this estimator, too.
     link : "auto", "score", "calibrated", "rank" or "root", default="auto"
-        What of a member is added up: its score; its score after a logistic calibration on held-out rows;
+        What is added up for each member: its score; its score after a logistic calibration on held-out rows;
         1 / (60 + rank); or the cube root of its score. "auto" chooses one for each member.
     weights : "auto" or list of numbers, default="auto"
         One for each member; they are scaled to a sum of 1, so that scores lie in [0, 1].
     depth : int, default=100
-        The best labels of each member that are scored for a row, or k, if that is more.
+        Number of best labels of each member that are scored for a row; k, if k is larger.
     threshold : float, "auto" or "per_label", default="auto"
         As in `Bonsai`; chosen on the rows that weights and links are chosen on.
     random_state : int, RandomState or None, default=0
-        Which rows are held out. The members have their own.
+        Seed for the choice of held-out rows. The members have seeds of their own.
     n_jobs : int, optional
         If given, it replaces that of the members.
 
@@ -106,7 +106,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
     """
 
     parameters = {  # noqa: RUF012 (never changed)
-        "link": Parameter(_AUTO, one_of(_AUTO, *LINKS), CLASSIFIERS, "what of a member is added up"),
+        "link": Parameter(_AUTO, one_of(_AUTO, *LINKS), CLASSIFIERS, "what is added up for each member"),
         "weights": Parameter(_AUTO, _WEIGHTS, CLASSIFIERS, "weights of the members"),
         "depth": Parameter(DEPTH, integer(1), CLASSIFIERS, "labels of each member that are scored"),
         **COMMON,
@@ -138,7 +138,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         """Learn from rows X and their label sets y.
 
         Every member is trained on all rows. Weights and links are chosen with members of the same settings
-        that are trained on half of them, at most 100,000 rows. A call that fails leaves the estimator as it
+        that are trained on half of the rows, at most 100,000. A call that fails leaves the estimator as it
         was.
 
         Parameters
@@ -177,7 +177,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         """Train each member by its job, and choose weights and links as `fit` does.
 
         The jobs have the same rows and labels in other forms, in the order of the members. Any gain beyond
-        chance is enough for a further member: somebody has asked for it.
+        chance is enough for a further member, as the user has asked for it.
         """
         params = check_params({name: getattr(self, name) for name in self.parameters}, self.parameters)
         seed, job = seed_of(self.random_state), next(iter(jobs.values()))[1]
@@ -253,7 +253,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
             The names are those of the mapping, or "1", "2", …; of files, their names without extension.
             Labels of the models may differ: the fusion has all of them.
         X, Y : as in `fit`
-            Rows that the models were not trained on; some thousand are better than some hundred.
+            Rows that the models were not trained on; thousands are better than hundreds.
         link, weights, depth, threshold, n_jobs
             As in the constructor.
 
@@ -299,7 +299,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
     ) -> FittedModel:
         """Return the fusion with the best weights and links for `part`, which ranks held-out rows.
 
-        `by_names`: the last member knows labels by their names, rare ones and those without rows.
+        `by_names`: the last member scores labels by their names, rare ones and those without rows.
         """
         given = None if isinstance(params["weights"], str) else [float(one) for one in params["weights"]]
         ranker = fusion_of(whole)
@@ -346,7 +346,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         return [(name, estimator) for name, estimator in members]
 
     def _own(self, estimator: Any) -> Any:
-        """Return a copy of a member, with the threads of this estimator."""
+        """Return a copy of a member, with the `n_jobs` of this estimator if given."""
         own = clone(estimator)
         if self.n_jobs is not None:
             _set_jobs(own, self.n_jobs)
@@ -453,7 +453,7 @@ def _named(models: Any) -> dict[str, Any]:
 
 
 def _set_jobs(estimator: Any, n_jobs: int | None) -> None:
-    """Let an estimator use so many threads, whether it is fitted or not."""
+    """Set the number of threads of an estimator, fitted or not."""
     if isinstance(estimator, TextBonsai):
         if estimator.classifier is None:
             estimator.classifier = Bonsai()
@@ -505,7 +505,7 @@ def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
 
 
 def _in_folder(job: Job, name: str, asks: bool) -> Job:
-    """Return the job of a member, with a folder of its own in the checkpoint; one gives an estimate."""
+    """Return the job of a member, with its own folder in the checkpoint; without `asks`, no estimate."""
     options = job.options
     if options.checkpoint is not None:
         options = options._replace(checkpoint=os.path.join(options.checkpoint, name))
@@ -513,7 +513,7 @@ def _in_folder(job: Job, name: str, asks: bool) -> Job:
 
 
 def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> MatrixClassifier:
-    """Train a model of some rows with the settings of one of all rows."""
+    """Train a model on some rows, with the settings of the model of all rows."""
     other = _same_settings(model)
     params = check_params(other.get_params(deep=False), other.parameters)
     part = replace(job, problem=job.problem.take(rows), params=params)
@@ -530,7 +530,7 @@ def _n_rows(X: Any) -> int:
 
 
 def _taken(X: Any, rows: Array) -> Any:
-    """Take some rows of what a user has."""
+    """Return some rows of X or Y, in the form in which the user passed it."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if is_sparse(X):
@@ -586,7 +586,7 @@ def _weighted(
 
 
 def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y: Any) -> list[Ranking]:
-    """Rank held-out rows by each member, beside the true labels; labels are those of the fusion."""
+    """Rank labels of held-out rows by each member, beside the true ones; ids are those of the fusion."""
     labels, true = whole.labels, truth_of(whole, Y)
     place = None
     rankings = []
@@ -602,7 +602,7 @@ def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y:
 
 
 def _with_rows(whole: FittedModel, labels: LabelTable) -> Array:
-    """Return which labels of a fusion have rows in another table, as booleans."""
+    """Return a boolean for each label of a fusion: whether it has rows in another table."""
     some = {key for key, n in zip(labels.classes.tolist(), labels.counts.tolist(), strict=True) if n > 0}
     return np.array([key in some for key in whole.classes.tolist()], bool)
 

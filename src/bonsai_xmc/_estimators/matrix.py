@@ -42,19 +42,19 @@ class FitOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What there is to train, and how."""
+    """A problem to train on, and the settings of its training."""
 
     problem: Problem
     params: dict[str, Any]  # checked
     phases: Phases
-    given: tuple[Any, Any]  # X and y as the caller has them
+    given: tuple[Any, Any]  # X and y as the caller passed them
     options: FitOptions = field(default_factory=FitOptions)
-    text: TextReader | None = None  # what has made rows of texts
-    finish: Finish = lambda fitted, work: fitted  # makes the result of what was trained
+    text: TextReader | None = None  # what turned texts into rows
+    finish: Finish = lambda fitted, work: fitted  # turns the trained model into the result
 
 
 class MatrixClassifier(LabelRanker):
-    """A classifier of the rows of a matrix; its subclasses bring their parameters and `_fit`."""
+    """A classifier of the rows of a matrix; its subclasses define their parameters and `_fit`."""
 
     #: The parameters of the constructor, in its order: rules, groups and help.
     parameters: ClassVar[Mapping[str, Parameter]]
@@ -64,13 +64,13 @@ class MatrixClassifier(LabelRanker):
     n_jobs: Any
 
     def _fit(self, job: Job) -> FittedModel:
-        """Train by a job."""
+        """Train a model for a job."""
         raise NotImplementedError
 
     def _trained(
         self, job: Job, ranker: Ranker, seed: int, thresholds: Thresholds, n_iter: int = 1
     ) -> FittedModel:
-        """Return the model around a ranker that was trained."""
+        """Return the model of a trained ranker."""
         rows, labels = job.problem.rows, job.problem.labels
         return FittedModel(
             ranker=ranker,
@@ -114,9 +114,9 @@ class MatrixClassifier(LabelRanker):
             processes that have mapped the old file keep it. Overwriting it in place (``cp new.bonsai
             model.bonsai``) changes the scores of every process that has mapped it, and truncating it kills
             them by a signal. False reads the file into memory of this process, which no other process can
-            change, on huge pages where the system has them: single rows of a model of a gigabyte take an
-            eighth less time. "sealed" reads it into immutable memory that processes forked from this one
-            share: for services with many workers (Linux).
+            change, on huge pages where the system has them: predictions for single rows by a model of a
+            gigabyte take an eighth less time. "sealed" reads it into immutable memory that processes forked
+            from this one share: for services with many workers (Linux).
         verify : bool, default=False
             Check all checksums, and every index. Otherwise a damaged file may give wrong scores, but never a
             crash.
@@ -163,7 +163,7 @@ class MatrixClassifier(LabelRanker):
 
     @classmethod
     def _given(cls, fitted: FittedModel) -> dict[str, Any]:
-        """Return the parameters that a model was made with, but for those of prediction."""
+        """Return the parameters that a model was made with, except those of prediction."""
         return {name: value for name, value in fitted.given.items() if name in cls.parameters}
 
     def _prediction(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class MatrixClassifier(LabelRanker):
 
     @property
     def classifier_(self) -> Self:
-        """This estimator: what `classifier_` is in a `TextBonsai`."""
+        """This estimator, as the counterpart of `classifier_` in a `TextBonsai`."""
         return self
 
     @property

@@ -15,9 +15,9 @@ from bonsai_xmc._model.linear import LinearRanker, core_model
 from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._selection.threshold import Thresholds
 
-# Labels with so many rows are better known by these than by their names.
+# Labels with at least this many rows are ranked better by classifiers than by their names.
 ENOUGH_ROWS = 5
-# The margin of a row and a label with the cosine c is 2 c − 1, so that the score is 1 for equal directions.
+# The margin of a row and a label whose cosine is c is 2 c − 1, so that the score is 1 for equal directions.
 _WEIGHT, _BIAS = 2.0, -1.0
 
 
@@ -30,7 +30,7 @@ class NameVectors(NamedTuple):
 
     @classmethod
     def of(cls, texts: dict[Any, list[str]], encoded: Array) -> "NameVectors":
-        """Average the vectors of the texts of each label, which come one after the other."""
+        """Average the vectors of each label's texts; `encoded` has those of one label side by side."""
         known = {label: parts for label, parts in texts.items() if parts}
         sizes = [len(parts) for parts in known.values()]
         sums = np.add.reduceat(encoded, np.concatenate([[0], np.cumsum(sizes)[:-1]]), axis=0)
@@ -41,7 +41,7 @@ class NameVectors(NamedTuple):
 
 
 class Named(Bonsai):
-    """Ranks labels with few rows, or none, by the cosine of a row and their names. Nothing is trained."""
+    """A ranking of labels with few or no rows by the cosine of a row and their names, without training."""
 
     names: NameVectors
 

@@ -1,6 +1,6 @@
-"""A fitted pipeline of a vectorizer and a `Bonsai` as one model, where its options are ours, too.
+"""A fitted pipeline of a vectorizer and a `Bonsai` as one model, if its options have counterparts here.
 
-Imports the core for vocabularies, which it makes of the terms of other vectorizers.
+Imports the core for vocabularies, which are made from the terms of other vectorizers.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _DEFAULTS = {
     "binary": False,
 }
 
-_MANY = 2**32 - 2  # documents, if their true number is not known: frequencies are rounded to so fine shares
+_MANY = 2**32 - 2  # documents, if their number is unknown: frequencies are rounded to multiples of 1/_MANY
 _CLOSE = 1e-5
 _PROBES = 64
 

@@ -47,11 +47,11 @@ from bonsai_xmc._training.train import Problem, TextFacts
 from bonsai_xmc._training.vectors import encoded
 from bonsai_xmc._training.work import Runner, Work
 
-# What a model file holds of the parameters beside those of the classifier.
+# The parameters in a model file beside those of the classifier.
 TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 # The members of a model with an encoder.
 WORDS, VECTORS, NAMES = "words", "vectors", "names"
-# Classifiers of vectors have many small weights: what is left out for the sake of sparse ones counts there.
+# Classifiers of vectors have many small weights, and lose accuracy by the `prune` of sparse rows.
 PRUNE = 0.01
 
 
@@ -92,26 +92,26 @@ class TextBonsai(TextParameters, LabelRanker):
     sublinear_tf : bool, default=True
         Use 1 + log(tf) instead of the term frequency tf.
     smooth_idf : bool, default=True
-        Count one document more that has all terms.
+        Count one additional document that has all terms.
     power : float, default=1.0
         Raise the values of each block to this power before rows are normalised.
     max_ngrams : "auto", int or None, default="auto"
         Maximum number of features in each block of n-grams (characters, or words of one order above 1): those
-        that tell most about the labels, by their co-occurrence, and are in at most 2 % of the rows where
+        most associated with labels, by their co-occurrence, and in at most 2 % of the rows where
         there are enough of these. "auto": 2 for each row, at least 20,000.
         Saves most of the time that n-grams take. None keeps all of them.
     label_texts : mapping or path, optional
         Names, synonyms or descriptions of labels: a text or a list of texts for each, or a file (see
-        `datasets.read_label_texts`). A label's text is a prior for its classifier, the more so the fewer rows
-        it has; how much is chosen on held-out rows (`label_prior_`). Labels that no row has can be suggested,
-        too: `classes_` has them after the others. Needs one-vs-rest classifiers. The first text of a label
-        becomes its name. Not kept by `save`.
+        `datasets.read_label_texts`). A label's text is a prior for its classifier, with a larger weight for
+        labels with fewer rows; weights are chosen on held-out rows (`label_prior_`). Labels that no row has
+        can be suggested, too: `classes_` has them after the others. Needs one-vs-rest classifiers. The first
+        text of a label becomes its name. Not kept by `save`.
     encoder : str, path or callable, optional
         What turns a text into a vector: the name or the folder of a model for sentence-transformers, a
         folder in model2vec's format, "wordllama", or a function of a list of texts that returns an array with
-        a row for each. A second classifier learns from the vectors, and the sum of both scores decides, with
-        weights that are chosen on held-out rows (see `Fusion`). If the vectors gain nothing there, they are
-        left out. The model file keeps the encoder's identity, not its weights (docs/encoders.md).
+        a row for each. A second classifier learns from the vectors, and labels are ranked by the sum of both
+        scores, with weights chosen on held-out rows (see `Fusion`). If the vectors improve nothing there,
+        they are left out. The model file keeps the encoder's identity, not its weights (docs/encoders.md).
     classifier : Bonsai, optional
         What learns from the features; default: ``Bonsai()``. Its ``C="auto"`` is 1.5 instead of 1 where
         features are those of several texts (a title's, beside those of all fields). `fit` trains a copy,
@@ -123,7 +123,7 @@ class TextBonsai(TextParameters, LabelRanker):
     ----------
     classifier_ : Bonsai
         The trained classifier, which takes matrices of features. With an encoder, a `Fusion` of "words",
-        "vectors" and, of label texts, "names"; what was measured on held-out rows is in its `chosen_`.
+        "vectors" and, with label texts, "names"; what was measured on held-out rows is in its `chosen_`.
     encoder_ : dict or None
         The identity of the encoder: kind, name, dimension, …; None without one, or if it was left out.
     blocks_ : list of (name, number of features, weight)
@@ -206,7 +206,7 @@ class TextBonsai(TextParameters, LabelRanker):
         sample_weight: Any,
         names: NameVectors | None,
     ) -> MatrixClassifier:
-        """Train a member over words and one over the encoder's vectors; the better of both, or a fusion."""
+        """Train a member on words and one on the encoder's vectors; return the better one, or a fusion."""
         from bonsai_xmc._estimators.fusion import Fusion
 
         (X, y), text, phases, folder = job.given, job.text, job.phases, job.options.checkpoint
@@ -237,7 +237,7 @@ class TextBonsai(TextParameters, LabelRanker):
     def _names(
         self, encoder: Encoder, texts: Texts, params: dict[str, Any], options: FitOptions, phases: Phases
     ) -> NameVectors:
-        """Return the vectors of labels by their texts."""
+        """Return vectors for labels, made from their texts."""
         flat = [text for parts in texts.values() for text in parts]
         folder, threads = options.checkpoint, threads_of(params["n_jobs"])
         kept = None if folder is None else os.path.join(folder, "encoder, names")
@@ -263,19 +263,19 @@ class TextBonsai(TextParameters, LabelRanker):
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
         """Return what `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
 
-        The texts are read for it, which a generator allows only once: `on_estimate` of `fit` is for those.
-        "phases" are those that follow; the texts themselves do not count.
+        The texts are read for it. A generator can be read only once: pass `on_estimate` to `fit` instead.
+        "phases" are those after reading; the memory of the texts is not included.
         """
         if tuning.is_auto(self.fields):
             raise ValueError(
-                "fields='auto' chooses the blocks of features by training, so that there is no estimate "
-                "before; name the fields, or pass on_estimate to fit"
+                "fields='auto' chooses the blocks of features by training, so that memory cannot be "
+                "estimated in advance; name the fields, or pass on_estimate to fit"
             )
         classifier, params = self._new_classifier(), self._checked_params()
         rows, text = self._read(X, Y, params, Phases(None), {})
         problem = classifier._problem((rows, None), Y, texts=self._facts(text))
         if not isinstance(classifier, Bonsai):
-            raise ValueError(f"there is an estimate for a Bonsai, not for a {type(classifier).__name__}")
+            raise ValueError(f"classifier is a {type(classifier).__name__}, but an estimate needs a Bonsai")
         problem = self._with_name_vectors(problem, params, None)
         return classifier._estimate(problem, params, X, Y)
 
@@ -283,7 +283,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return TextFacts(len(text.plan.texts), len(text.plan.blocks), self.label_texts is not None)
 
     def _new_classifier(self) -> MatrixClassifier:
-        """Return what `fit` trains: a copy, so that a call that fails leaves everything as it was."""
+        """Return the classifier that `fit` trains: a copy, so that a call that fails changes nothing."""
         given = self.classifier
         if given is None:
             return Bonsai()
@@ -294,11 +294,11 @@ class TextBonsai(TextParameters, LabelRanker):
         return given._unfitted()
 
     def _checked_params(self) -> dict[str, Any]:
-        """Return the parameters of the classifier and of the texts; ValueError if one makes no sense."""
+        """Return the parameters of the classifier and of the texts; ValueError if one is invalid."""
         classifier = self._new_classifier()
         params = check_params(classifier.get_params(deep=False), classifier.parameters)
         params |= {name: getattr(self, name) for name in (*TEXT_PARAMS, "label_texts")}
-        if self.label_texts is not None:  # before anything that takes longer
+        if self.label_texts is not None:  # first, as all else takes longer
             params["label_texts"] = texts_of(self.label_texts)
         elif is_by_names(params.get("representation")):
             raise ValueError(
@@ -329,7 +329,7 @@ class TextBonsai(TextParameters, LabelRanker):
     def _finishing(
         self, classifier: MatrixClassifier, problem: Problem, text: FittedText, params: dict[str, Any]
     ) -> Finish:
-        """Return what adds label texts to the trained model; what it needs is checked before training."""
+        """Return a function that adds label texts to the trained model, after a check of what it needs."""
         texts: Texts | None = params["label_texts"]
         if texts is None:
             return lambda fitted, work: fitted
@@ -337,7 +337,7 @@ class TextBonsai(TextParameters, LabelRanker):
             raise ValueError(f"label_texts need the one-vs-rest classifiers of a Bonsai, not a {classifier}")
         strategy = classifier._largest(problem, params, least=False)[0]
         if strategy.classifiers == "leaf" and is_by_names(problem.representation):
-            return lambda fitted, work: _with_names(fitted, texts)  # they cluster labels, and that is all
+            return lambda fitted, work: _with_names(fitted, texts)  # they only cluster labels
         require_one_vs_rest(strategy, "label_texts")
         labels = all_labels(text, problem.labels.classes, texts, threads_of(classifier.n_jobs))
         found: list[LabelPrior] = []
@@ -458,7 +458,7 @@ class TextBonsai(TextParameters, LabelRanker):
 
     @property
     def tuning_(self) -> dict[str, Any]:
-        """What ``fields="auto"`` has tried, with nDCG@5 on held-out rows; empty if it was not given."""
+        """Settings that ``fields="auto"`` has tried, with nDCG@5 on held-out rows; empty without it."""
         text = self._require_fitted().words
         return {} if text is None else dict(text.tuning)
 
@@ -469,7 +469,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return {} if text is None else dict(text.prior)
 
     def add_labels(self, texts: Any) -> Self:
-        """Return a model with further labels that are known by their texts alone; nothing is trained again.
+        """Return a model with further labels, which have texts but no rows; nothing is trained again.
 
         Each gets the classifier that `label_texts` gives to a label without rows. Labels that the model has
         stay as they are.
@@ -506,8 +506,8 @@ def load(
 
     Returns the fitted estimator: a `TextBonsai`, a `Bonsai`, a `Fusion`, or one of `bonsai_xmc.systems`. The
     options are those of `Bonsai.load`, and `encoder`: that of a model that was trained with a function, or
-    whose encoder lies elsewhere. It must be the same; a ValueError says in which way it is not. Without it,
-    the model looks for its encoder, and compares it, when it reads the first text.
+    whose encoder lies elsewhere. It must be the same; otherwise a ValueError names the difference. Without
+    `encoder`, the encoder is looked for and compared when the first text is read.
 
     Examples
     --------
@@ -550,5 +550,5 @@ def restored(
 
 
 def _is_of_texts(fitted: FittedModel) -> bool:
-    """Whether the model is that of a `TextBonsai`: of words, of vectors, or of both."""
+    """Return whether the model is that of a `TextBonsai`: of words, of vectors, or of both."""
     return fitted.encoded is not None or isinstance(fitted.text, FittedText)

@@ -52,16 +52,16 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
         ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and
         trigrams (× 0.2) and character 5-grams (× 0.7); a dict instead of the weight sets the n-grams:
         ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``. In a list, the title has the weight 1, others
-        0: the first field whose texts are short (three of four have at most 400 characters, measured on the
-        first 4,096 rows), of those with a title's name if there is one.
+        0. The title is the first field whose texts are short (three of four have at most 400 characters,
+        measured on the first 4,096 rows), of those with a title's name if there is one.
     word_ngrams : "auto", dict, int or None, default="auto"
         Word n-grams of the joined text: orders and their weights, each order a block of its own, as
         ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
         n stands for orders 1 to n with weight 1. "auto": 1.
     char_ngrams : "auto", dict, int or None, default="auto"
-        Likewise its character n-grams: ``{5: 0.6}``. There are many of them; for long texts, words are enough
-        on most data. "auto": None. But where both are "auto", and the only text (rows are strings, or
-        `fields` lists one field) is short, it has the blocks of a title.
+        Likewise character n-grams of the joined text: ``{5: 0.6}``. There are many of them; for long texts,
+        words are enough on most data. "auto": None. But where both are "auto", and the only text (rows are
+        strings, or `fields` lists one field) is short, it has the blocks of a title.
     char_boundaries : bool, default=True
         Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
         ("char").
