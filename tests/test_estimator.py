@@ -363,7 +363,7 @@ def test_the_estimate_of_the_model_size(larger, tmp_path, options):
     assert estimate["training_bytes"] > estimate["model_bytes"] + X.data.nbytes
 
 
-def test_the_estimate_of_what_each_way_takes(larger):
+def test_the_estimate_for_each_kind_of_classifiers(larger):
     X, Y = larger.X_train, larger.Y_train
     estimate = lambda **options: Bonsai(n_jobs=2, **options).memory_estimate(X, Y)
     exact, trees = estimate(classifiers="one_vs_rest"), estimate(classifiers="leaf", prune=0.05)
@@ -415,7 +415,7 @@ def test_progress_goes_to_stderr_only_when_asked(blocks, monkeypatch, stream):
     assert model.timings_.keys() == {"label vectors", "trees", "classifiers", "threshold"}
 
 
-# --- what a caller can watch ---
+# --- progress callbacks ---
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_what_a_callback_raises_ends_the_call(generated):
         model.top_k(generated.X_train, progress=enough)
 
 
-def test_a_callback_takes_the_place_of_the_bar(generated, capsys):
+def test_a_callback_replaces_the_progress_bar(generated, capsys):
     Bonsai().fit(generated.X_train, generated.Y_train, progress=lambda *_: None)
     assert capsys.readouterr().err == ""
 
@@ -477,14 +477,14 @@ def test_strategy_and_phases_are_logged(generated, caplog):
     assert {record.name for record in caplog.records} == {"bonsai_xmc"}
 
 
-# --- scores that cannot be misread ---
+# --- decision values ---
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"classifiers": "leaf", "branching_factor": 6}, {"loss": "logistic"}]
 )
 def test_the_largest_decision_value_is_the_best_label(generated, options):
-    """Once absent labels were 0, the best possible value, and `argmax` picked nonsense."""
+    """Absent labels have the value 0, which is below the value of every label that is returned."""
     model = Bonsai(threshold=0.5, max_labels=7, **options).fit(generated.X_train, generated.Y_train)
     best = model.top_k(generated.X_test, 1)[0][:, 0]
     decision = model.decision_function(generated.X_test)
@@ -501,7 +501,7 @@ def test_the_largest_decision_value_is_the_best_label(generated, options):
 
 
 def test_more_labels_than_the_model_has():
-    """The default of five once failed for a model of two labels."""
+    """The default of five labels also works for a model of two."""
     model = Bonsai().fit(np.eye(4), [["a"], ["b"], ["a"], ["b"]])
     ids, scores = model.top_k(np.eye(4))
     assert ids.shape == scores.shape == (4, 5)

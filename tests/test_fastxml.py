@@ -29,7 +29,7 @@ def divide(Y, side, q=None, weights=(), by_ranking=True):
 
 
 def clustered(seed=0, n=150, d=40, n_labels=12, scale=1.0):
-    """Rows of six groups, which features and labels depend on."""
+    """Return rows of six groups, on which features and labels depend."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 6, n)
     X = np.round(rng.random((n, d)) * 2, 2) * (
@@ -80,7 +80,7 @@ def test_labels_of_rows_with_many_labels_count_less():
 
 
 def test_propensities_change_the_side_of_a_row():
-    # Row 4 has both labels, each first on one side: which one weighs more decides.
+    # Row 4 has both labels, each first on one side: the label with the larger weight decides.
     Y = [[1, 0], [1, 0], [0, 1], [0, 1], [1, 1]]
     assert divide(Y, [1, 1, -1, -1, -1], q=[1.0, 0.5])[-1] == 1
     assert divide(Y, [1, 1, -1, -1, 1], q=[0.5, 1.0])[-1] == -1

@@ -14,7 +14,7 @@ from kinds import case_of, fusion_of, system_of
 
 
 def reference(model, X, k):
-    """Scores by plain loops: of each member's 100 best, summed by label."""
+    """Return scores by plain loops over the 100 best labels of each member, summed by label."""
     rows = [{} for _ in range(X.shape[0])]
     for name, member in model.members_.items():
         weight, link = model.weights_[name], model.links_[name]
@@ -95,7 +95,7 @@ def test_shares_add_up_to_the_score():
         ([], "there are 0 members"),
     ],
 )
-def test_members_that_make_no_sense_are_refused(members, message):
+def test_invalid_members_are_refused(members, message):
     with says(message):
         Fusion(members).fit([[1, 0], [0, 1]], [["a"], ["b"]])
 
@@ -138,7 +138,7 @@ def test_parameters_of_members_are_parameters():
 
 
 def test_members_of_half_the_rows_have_the_settings_of_the_whole():
-    """Trees over rows included, which the choice of the default may have added."""
+    """So do trees over rows, which the choice of the default may have added."""
     case = case_of("blend, row trees")
     half = _same_settings(case.model).get_params()
     chosen = case.model.strategy_
@@ -148,7 +148,7 @@ def test_members_of_half_the_rows_have_the_settings_of_the_whole():
 
 
 def test_imported_models_may_be_members(tmp_path):
-    """Neither their rows nor the frequencies of their labels are known."""
+    """The rows and label frequencies of imported models are unknown."""
     case = case_of("imported")
     whole, part = case.model, case.model.drop([3])
     model = Fusion.of({"whole": whole, "part": part}, case.X, case.Y, link="rank", weights=[1, 1])

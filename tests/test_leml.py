@@ -20,7 +20,7 @@ from bonsai_xmc.systems.low_rank import (
 
 
 def random_data(seed=0, n=120, d=30, n_labels=12):
-    """Rows with a few features each, and labels that depend on them."""
+    """Return rows with a few features each, and labels that depend on them."""
     rng = np.random.default_rng(seed)
     X = sp.random_array((n, d), density=0.2, rng=rng, format="csr", dtype=np.float32)
     scores = X @ rng.standard_normal((d, n_labels)) + 0.1 * rng.standard_normal((n, n_labels))
@@ -29,7 +29,7 @@ def random_data(seed=0, n=120, d=30, n_labels=12):
 
 
 def unit_with_bias(X):
-    """Unit rows with a column of ones, in plain NumPy."""
+    """Return unit rows with a column of ones, in plain NumPy."""
     X = X.toarray().astype(np.float64)
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return np.hstack([X / np.where(norms > 0, norms, 1), np.ones((len(X), 1))])
@@ -198,7 +198,7 @@ def test_sparse_step_reaches_the_optimum_of_each_label():
 
 
 def test_sparse_part_finds_what_low_rank_misses():
-    # Twenty labels with a feature each: a model of rank 2 cannot have them apart, the sparse part can.
+    # Twenty labels with a feature each: a model of rank 2 cannot separate them, the sparse part can.
     X = sp.csr_array(np.repeat(np.eye(20, dtype=np.float32), 4, axis=0))
     common = {"n_components": 2, "alpha": 0.1, "threshold": 0.5}
     low = LEML(**common).fit(X, X).top_k(X, 1)[0][:, 0]

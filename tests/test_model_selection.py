@@ -42,7 +42,7 @@ def test_a_split_follows_from_the_seed():
 
 
 def ranked(rng, truth, n_labels, width):
-    """Different labels for each row, some of them missing, with descending log scores."""
+    """Return different labels for each row, some of them missing, with descending log scores."""
     n_rows = truth.n_rows
     ids = np.array([rng.permutation(n_labels)[:width] for _ in range(n_rows)], np.int32)
     scores = -np.sort(rng.exponential(1.0, (n_rows, width)), axis=1).astype(np.float32)
@@ -51,7 +51,7 @@ def ranked(rng, truth, n_labels, width):
 
 
 def problem(rng, n_rows=300, n_labels=40, held_out=60):
-    """Y, some of its rows, and their true labels."""
+    """Return Y, some of its rows, and their true labels."""
     Y = random_csr((n_rows, n_labels), density=0.1, rng=rng)
     Y.data[:] = 1
     rows = np.sort(rng.permutation(n_rows)[:held_out])
@@ -70,7 +70,7 @@ def trials(weights=WEIGHTS, adjustments=ADJUSTMENTS, counts=None, **options):
 
 
 def brute_force(members, weights, counts, adjustment):
-    """Weighted sums of the scores of each row by label."""
+    """Return the weighted sums of scores by label, for each row."""
     result = []
     for i in range(len(members[0].ids)):
         scores = {}
@@ -155,7 +155,7 @@ def test_ties_go_to_the_better_rank():
 
 def test_anything_with_top_k_can_be_scored():
     class Constant:
-        """Ranks the labels 2, 0, 1, whatever the row."""
+        """A model that ranks the labels 2, 0, 1 for every row."""
 
         n_labels = 3
 
@@ -225,7 +225,7 @@ def test_soft_minimum_by_hand():
     assert np.isfinite(default.soft_minimum(np.array([-1e4, 1e4, 0, 0])))
 
 
-def test_what_ranks_better_gets_the_weight():
+def test_the_better_ranking_gets_the_weight():
     rng = np.random.default_rng(0)
     _, rows, truth = problem(rng, n_rows=600, held_out=300)
     noise = ranked(rng, truth, 40, 8)
@@ -266,7 +266,7 @@ def test_a_blend_must_be_worth_its_price():
 
 
 def test_trees_over_rows_must_be_worth_their_price():
-    """They are taken if all measures gain enough, with the adjustment that is best then; or if asked for."""
+    """They are taken if all measures gain enough, with the best adjustment, or if a weight is given."""
     rng = np.random.default_rng(2)
     _, rows, truth = problem(rng, n_rows=600, held_out=300)
     noise = ranked(rng, truth, 40, 8)
@@ -330,11 +330,11 @@ def test_the_price_of_a_blend_is_one_of_all_rows():
 def test_growth_equals_hand_computed_values():
     half, part = np.array([10.0, 20.0, 60.0, 30.0, 0.0]), np.array([15.0, 30.0, 80.0, 29.0, 0.0])
     assert default.extrapolated(half, part, 3.0).tolist() == [30, 60, 140, 26, 0]
-    assert default.growth(half, part, 3.0).tolist() == [2, 2, 1.25, 1, 1]  # 100 % are all there is
+    assert default.growth(half, part, 3.0).tolist() == [2, 2, 1.25, 1, 1]  # 100 % is the maximum
 
 
 def test_the_table_shows_what_was_measured():
-    """Not what follows for more rows."""
+    """It does not show the figures that are extrapolated to more rows."""
     search = Given(SearchSpace((1.0,), (0.0,), (0.0,)), np.ones(1))
     assert search.add(1.0, lambda *_: 0.0) and search.accept()
     assert search.add(0.3, lambda *_: 0.5) and search.accept(np.full(4, 7.0))
@@ -346,7 +346,7 @@ def test_a_trend_can_rule_out_a_C():
     _, rows, truth = problem(rng, n_rows=600, held_out=300)
 
     def right_in(share):
-        """The first label is right in this share of the rows."""
+        """Return rankings whose first label is right in this share of the rows."""
         ids = rng.permuted(np.tile(np.arange(40, dtype=np.int32), (len(rows), 1)), axis=1)[:, :6]
         for i in range(int(share * len(rows))):
             true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]

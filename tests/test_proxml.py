@@ -17,7 +17,7 @@ NO_WEIGHTS = np.empty(0, np.float32)
 
 
 def dataset(X, Y, weights=NO_WEIGHTS, normalize=False):
-    """The core's data set of a matrix and a 0/1 matrix."""
+    """Return the core's data set of a matrix and a 0/1 matrix."""
     X, Y = sp.csr_array(X, dtype=np.float32), sp.csr_array(Y)
     rows = (X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data, X.shape[1])
     labels = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32), Y.shape[1])
@@ -25,7 +25,7 @@ def dataset(X, Y, weights=NO_WEIGHTS, normalize=False):
 
 
 def classifiers(weights, n_features):
-    """Dense weights and biases of what training returns."""
+    """Return dense weights and biases from the result of training."""
     bias, ptr, feature, value = weights[:4]
     shape = (len(bias), n_features)
     return sp.csr_array((value, feature.astype(np.int64), ptr), shape=shape).toarray().astype(float), bias
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_an_error():
         make({"normalize": 1}, arrays)
     with says("missing array: bias"):
         make(facts, {name: array for name, array in arrays.items() if name != "bias"})
-    with says("has not one classifier for each label"):
+    with says("must have one classifier for each label"):
         make(facts, arrays | {"children": arrays["children"][::-1].copy()})
     for name in ("child_ptr", "block_ptr", "record_ptr", "tree_ptr"):
         with says("the model is inconsistent"):

@@ -16,7 +16,7 @@ LEAF = {"classifiers": "leaf", "branching_factor": 12, "n_trees": 2}
 
 @pytest.fixture
 def many(monkeypatch):
-    """Data whose labels count as many."""
+    """Let a small number of labels count as many; return data with such labels."""
     monkeypatch.setattr(splits, "MANY_LABELS", 100)
     monkeypatch.setattr(splits, "SMALL", 0)
     monkeypatch.setattr(pruning, "_SURE", 50.0)
@@ -26,7 +26,7 @@ def many(monkeypatch):
 
 
 def weights_of(forest):
-    """Child, feature and value of the weights of each node, by feature and child."""
+    """Return child, feature and value of each node's weights, by feature and child."""
     of_nodes = [forest.weights(node) for node in range(len(forest.arrays()["is_leaf"]))]
     orders = [np.lexsort((child, feature)) for child, feature, _ in of_nodes]
     return [[part[order] for part in parts] for parts, order in zip(of_nodes, orders, strict=True)]
@@ -124,7 +124,7 @@ def test_gains_have_the_error_of_resampled_rows(weighted):
     assert found.error == pytest.approx(np.std(resampled), rel=0.2)
 
 
-def test_what_is_given_or_small_is_not_chosen(many, monkeypatch):
+def test_nothing_is_chosen_for_a_given_prune_or_small_data(many, monkeypatch):
     X, Y = many.X_train, many.Y_train
     given = Bonsai(**LEAF, prune=0.1).fit(X, Y)
     by_labels = Bonsai(classifiers="one_vs_rest").fit(X, Y)

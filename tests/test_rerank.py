@@ -83,7 +83,7 @@ def test_rows_of_a_matrix_are_matrices_of_one_row():
     assert np.array_equal(ids, case.model.top_k(case.X, 3)[0]) and (scores <= 1).all()
 
 
-def test_what_makes_no_sense_is_refused(model):
+def test_invalid_arguments_are_refused(model):
     with says("give rows X with their labels Y, by which the weight is chosen, or a weight"):
         model.rerank(noise)
     with says("weight is 2, but must be a number from 0 to 1"):

@@ -1,4 +1,4 @@
-"""n-grams are selected by what they tell about the labels; texts give the same rows afterwards."""
+"""n-grams are selected by their association with labels; texts give the same rows afterwards."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_memory_is_bounded_by_parts(records, monkeypatch):
 
 
 def test_ngrams_associated_with_labels_are_kept_first(records):
-    """With few places left, those go to n-grams of words that belong to a topic."""
+    """If few n-grams are kept, they are those of words that belong to a topic."""
     rows = [{"title": "x", "abstract": f"heat pump {i % 7} of the" if i % 2 else f"old wall {i % 5} of the"}
             for i in range(60)]  # fmt: skip
     labels = [["heating"] if i % 2 else ["walls"] for i in range(60)]
@@ -114,7 +114,7 @@ def test_models_with_selected_ngrams(records, tmp_path):
     assert every.n_features_in_ > model.n_features_in_
 
 
-def test_what_auto_stands_for():
+def test_auto_resolves_to_two_ngrams_for_each_row():
     assert selection.most_ngrams("auto", 100) == 20_000
     assert selection.most_ngrams("auto", 1_000_000) == 2_000_000
     assert selection.most_ngrams(None, 100) is None

@@ -24,7 +24,7 @@ from bonsai_xmc.systems.sleec import (
 
 
 def random_data(seed=0, n=150, d=40, n_labels=20):
-    """Rows with a few features each, and labels that depend on them."""
+    """Return rows with a few features each, and labels that depend on them."""
     rng = np.random.default_rng(seed)
     X = sp.random_array((n, d), density=0.2, rng=rng, format="csr", dtype=np.float32)
     scores = X @ rng.standard_normal((d, n_labels))
@@ -33,14 +33,14 @@ def random_data(seed=0, n=150, d=40, n_labels=20):
 
 
 def small(**params):
-    """A SLEEC for such data."""
+    """Return a SLEEC for such data."""
     given = {"n_learners": 2, "n_clusters": 3, "n_components": 6, "n_label_neighbors": 10, "n_neighbors": 4}
     return SLEEC(**given | {"threshold": 0.3} | params)
 
 
 def test_clusters_are_those_of_obvious_groups():
     X = sp.csr_array(np.array([[1, 0, 0], [0.9, 0.1, 0], [0, 1, 0], [0, 0.9, 0.1]], np.float32))
-    for seed in range(6):  # from two rows of one group k-means by dot product need not get away
+    for seed in range(6):  # from two rows of one group, k-means by dot product may not find the others
         with Pool(1) as pool:
             centres, cluster = cluster_rows(X, 2, seed, pool)
         np.testing.assert_array_equal(cluster, (X @ centres).argmax(axis=1))
@@ -140,7 +140,7 @@ def test_near_votes_decide_among_equal_counts_only():
 
 
 def reference_shares(ranker, X):
-    """The vote, row by row in plain NumPy: the share of each label."""
+    """Return the share of each label in the votes, row by row in plain NumPy."""
     answers = []
     for x in X.toarray().astype(np.float64):
         unit = x / (np.linalg.norm(x) or 1)

@@ -1,4 +1,4 @@
-"""Every "auto" is resolved in one place; values that were given and would be ignored are an error."""
+"""Every "auto" is resolved in one place; given values that would have no effect are an error."""
 
 import inspect
 from dataclasses import replace
@@ -32,7 +32,7 @@ def strategy(facts=SPARSE, **params):
     [
         (SPARSE, {}, {"classifiers": "one_vs_rest", "search": "exact", "prune": 0.05, "tail_exponent": 0.25}),
         (SPARSE, {}, {"C": 1.0, "bias": -1.0, "node_bias": "learn", "frequent_share": 0.02, "n_trees": 0}),
-        # The loss of a row without evidence is not 0 at any bias: one of −1 says "27 %" of every rare label.
+        # The loss of a row without evidence is not 0 at any bias: one of −1 scores every rare label 27 %.
         (SPARSE, {"loss": "logistic"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
         (SPARSE, {"loss": "logistic"}, {"C": 10.0, "node_C": 10.0}),
         (SPARSE, {"loss": "logistic", "C": 2}, {"C": 2.0, "node_C": 2.0}),
@@ -64,7 +64,7 @@ def strategy(facts=SPARSE, **params):
         (HUGE, {"search": "exact"}, {"classifiers": "one_vs_rest", "search": "exact"}),
     ],
 )
-def test_what_auto_comes_to(facts, params, expected):
+def test_auto_resolves_to_expected_values(facts, params, expected):
     found = strategy(facts, **params)
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -106,7 +106,7 @@ DEFAULTS = {
     [*DEFAULTS.items(), ("C", 1.0), ("prune", 0.05), ("tail_exponent", 0.25)],
 )
 def test_giving_a_value_that_holds_anyway_changes_nothing(name, value):
-    """Once `--tol 0.1`, the printed default, gave another model than no option at all."""
+    """`--tol 0.1`, the printed default, gives the same model as no option at all."""
     assert strategy(**{name: value}) == strategy()
 
 
@@ -135,7 +135,7 @@ CLUSTERING = {
 def test_what_only_trees_use_is_an_error_without_trees(name, chosen):
     with says(f"{name}={CLUSTERING[name]!r} would have no effect: this model has no trees") as caught:
         strategy(**{name: CLUSTERING[name]}, **chosen)
-    assert 'classifiers="leaf"' in str(caught.value)  # how to be clear
+    assert 'classifiers="leaf"' in str(caught.value)  # the fix that the message names
     found = strategy(**{name: CLUSTERING[name]}, classifiers="leaf")
     assert found.search == "beam"
 
@@ -158,7 +158,7 @@ def test_matrices_are_not_printed():
         strategy(representation=np.ones((3, 3)))
 
 
-def test_a_beam_without_trees():
+def test_a_beam_size_is_an_error_without_trees():
     for value in (20, None):
         with says(f"beam_size is {value}, but this model has no trees to search"):
             strategy(beam_size=value)
@@ -182,7 +182,7 @@ def test_exact_search_needs_one_vs_rest():
 
 
 def test_an_explicit_depth_is_a_maximum():
-    """Once leaves of 100 × `max_leaf_size` labels or more were split beyond it."""
+    """Leaves of 100 × `max_leaf_size` labels or more are not split beyond it."""
     n_labels = 1000
     rng = np.random.default_rng(0)
     X = random_csr((n_labels, 50), density=0.2, rng=rng, dtype=np.float32)

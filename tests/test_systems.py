@@ -49,7 +49,7 @@ def trees_of(arrays):
 
 
 def shares(ranker, X):
-    """The mean share of each label in the leaves that rows reach."""
+    """Return the mean share of each label in the leaves that rows reach."""
     X, found = unit_rows(X) if ranker.normalize else X, np.zeros((len(X), ranker.n_labels))
     trees = trees_of(ranker.trees)
     for x, total in zip(X, found, strict=True):
@@ -78,7 +78,7 @@ def low_rank(ranker, X):
 
 
 def linear(ranker, X):
-    """A row without features gets no label, as from any linear classifiers of the core."""
+    """Return scores; a row without features gets no label, as with all linear classifiers of the core."""
     unit = unit_rows(X) if ranker.normalize else X
     z = unit @ weights_of_node(ranker.forest, 0).toarray().T + ranker.forest.arrays()["bias"]
     return X.any(axis=1)[:, None] / (1 + np.exp(-z))

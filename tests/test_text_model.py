@@ -52,7 +52,7 @@ def model(records):
     return TextBonsai(fields=FIELDS, classifier=Bonsai(n_jobs=2)).fit(*records).name_labels(NAMES)
 
 
-def test_text_in_names_out(model, records):
+def test_texts_become_label_names(model, records):
     assert model.suggest("Neue Wärmepumpe", k=2)[0][0] == "heating"
     both = model.suggest(["A hedge and a flower", {"title": "Ziegelbau", "abstract": "mortar"}], k=1)
     assert [row[0][0] for row in both] == ["gardens", "brick construction"]
@@ -77,7 +77,7 @@ def test_label_names_are_stored_and_do_not_replace_labels(model, records, tmp_pa
 
 
 def test_is_a_pipeline_of_its_parts(model, records):
-    """The same rows, the same classifiers, the same scores as the two by themselves."""
+    """Rows, classifiers and scores are the same as those of the two estimators by themselves."""
     rows, labels = records
     X = TextVectorizer(FIELDS).fit_transform(rows)
     ids, scores = Bonsai(C=1.5).fit(X, labels).top_k(X, 3)  # as there are several blocks
@@ -134,7 +134,7 @@ def test_saved_text_models_predict_the_same(records, tmp_path, params):
     assert loaded.fitted_.text.plan == model.fitted_.text.plan
     loaded.save(tmp_path / "again.bonsai")
     assert (tmp_path / "again.bonsai").read_bytes() == (tmp_path / "m.bonsai").read_bytes()
-    refitted = clone(loaded).fit(rows, labels)  # what was loaded can be trained again
+    refitted = clone(loaded).fit(rows, labels)  # a loaded model can be trained again
     np.testing.assert_array_equal(refitted.top_k(rows, 4)[1], model.top_k(rows, 4)[1])
 
 
@@ -194,7 +194,7 @@ def test_short_texts_have_ngrams(records, fields, row, expected, tmp_path):
 
 
 def test_characters_of_the_only_text():
-    """Words of one field occur once each: only parts of words tell something."""
+    """Words of one field occur once each: only parts of words are informative."""
     rng = np.random.default_rng(0)
     stems = ["".join(rng.choice(list("abcdefghijklmnop"), 6)) for _ in range(8)]
     ends = ["".join(rng.choice(list("qrstuvwxyz"), 3)) for _ in range(400)]
@@ -207,7 +207,7 @@ def test_characters_of_the_only_text():
         assert TextBonsai(fields).fit(rows[:300], labels[:300]).score(rows[300:], labels[300:]) > 0.9
 
 
-def test_given_ngrams_are_all_that_the_only_text_has(records):
+def test_given_ngrams_replace_those_of_a_title(records):
     texts = [row["title"] for row in records[0]]
     for given, expected in (
         ({"word_ngrams": 1}, ["word 1"]),
@@ -303,7 +303,7 @@ def test_each_kind_has_its_own_load(model, records, tmp_path):
 
 @pytest.fixture
 def rewrite(model, tmp_path):
-    """rewrite(change) → the file of the model with changed arrays and description, checksums and all."""
+    """Return a function that writes the model file with changed arrays, description and checksums."""
 
     def make(change):
         path = tmp_path / "m.bonsai"
@@ -427,7 +427,7 @@ def test_the_search_is_repeatable(tuned, records, tmp_path):
 
 
 def test_the_search_finds_what_matters():
-    """The title says it all, the abstract is noise, and words are cut off: only its characters help."""
+    """Only characters of titles are informative: abstracts are noise, and words are cut off."""
     rng = np.random.default_rng(0)
     stems = ["".join(rng.choice(list("abcdefghijklmnop"), 6)) for _ in range(8)]
     ends = ["".join(rng.choice(list("qrstuvwxyz"), 3)) for _ in range(400)]
@@ -471,7 +471,7 @@ def test_the_search_starts_from_the_default(records, monkeypatch, fields, longer
 
 
 def test_labels_without_any_information(records, tmp_path):
-    """Where held-out rows have no label that training has, nothing can be chosen."""
+    """Without a label that both training and held-out rows have, nothing can be chosen."""
     labels = [[f"label {i}"] for i in range(len(records[0]))]
     model = TextBonsai(fields="auto", min_df=1, classifier=Bonsai(threshold=0.5)).fit(records[0], labels)
     assert model.tuning_ == {}
@@ -496,7 +496,7 @@ def test_a_winner_by_chance_is_not_kept(records, monkeypatch):
 
 
 def _measure_by(*good):
-    """Figures that are best for settings with these words."""
+    """Return a `measure` whose figures are best for settings with these words."""
 
     def measure(self, sample, settings, what):
         liked = any(words in what for words in good)
@@ -506,7 +506,7 @@ def _measure_by(*good):
     return measure
 
 
-def test_searches_that_cannot_be(records):
+def test_impossible_searches_are_refused(records):
     with pytest.raises(ValueError, match=r"fields\['abstract'\] is 1, but another weight is 'auto'"):
         TextBonsai(fields={"title": "auto", "abstract": 1}).fit(*records)
     with pytest.raises(ValueError, match=r"X has 120 rows, but Y has 119"):

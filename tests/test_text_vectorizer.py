@@ -95,7 +95,7 @@ def test_equals_scikit_learn(analyzer, ngram_range, options):
 
 
 def test_power_is_applied_before_the_rows_are_normalised():
-    """Values of a block to a power, then unit rows again; blocks keep their weights."""
+    """Values of a block are raised to a power, then rows scaled to length 1; blocks keep their weights."""
     X = TextVectorizer(min_df=1, word_ngrams=1).fit_transform(TEXTS)
     raised = X.copy()
     raised.data = raised.data.astype(np.float64) ** 1.25
@@ -138,7 +138,7 @@ def every_code_point():
 
 @pytest.mark.skipif(not SAME_UNICODE, reason=OTHER_UNICODE)
 def test_every_code_point_is_split_as_by_scikit_learn():
-    """In a word, doubled, beside a capital sigma on either side, and by itself."""
+    """Each is tried in a word, doubled, on either side of a capital sigma, and by itself."""
     groups = [points[i : i + 16] for points in [every_code_point()] for i in range(0, len(points), 16)]
     docs = [" ".join(f"a{c}b {c}{c} ΑΣ{c} {c}Σ" for c in group) for group in groups]
     assert_equal(docs)
@@ -148,7 +148,7 @@ def test_every_code_point_is_split_as_by_scikit_learn():
     assert_equal(docs, analyzer="char", ngram_range=(1, 1))
 
 
-def test_code_points_that_no_version_changes():
+def test_code_points_that_are_equal_in_every_version():
     """Latin, Greek, Cyrillic and CJK letters are the same in every Unicode since 6.0."""
     letters = [
         chr(c) for c in [*range(0x370), *range(0x391, 0x3A2), *range(0x400, 0x500), *range(0x4E00, 0x4F00)]
@@ -157,7 +157,7 @@ def test_code_points_that_no_version_changes():
 
 
 @pytest.mark.skipif(not SAME_UNICODE, reason=OTHER_UNICODE)
-def test_tables_are_what_their_script_writes():
+def test_tables_equal_the_output_of_their_script():
     root = Path(__file__).parents[1]
     written = subprocess.run(
         [sys.executable, root / "tools/make_unicode_tables.py"], capture_output=True, text=True, check=True
@@ -195,7 +195,7 @@ def test_equals_scikit_learn_on_anything(texts, analyzer, ngram_range, min_df, m
 
 
 def test_lone_surrogates_are_replaced():
-    """Between words a surrogate separates, as U+FFFD does; in character n-grams it is U+FFFD."""
+    """A surrogate separates words, as U+FFFD does; in character n-grams it is U+FFFD."""
     vectorizer, _ = ours(["ab\ud800cd \udfffxy", "ab cd"])
     assert list(vectorizer.get_feature_names_out()) == ["ab", "cd", "xy"]
     chars = ours(["a\ud800b", "a\ufffdb"], analyzer="char", ngram_range=(1, 1))
@@ -391,7 +391,7 @@ def test_pipeline_and_grid_search():
         ([""], None, ValueError, "no term is left of 1 documents"),
     ],
 )
-def test_rows_that_are_no_texts(X, fields, error, message):
+def test_rows_that_are_not_texts_are_refused(X, fields, error, message):
     with pytest.raises(error, match=message):
         TextVectorizer(fields, min_df=1).fit(X)
 
@@ -423,12 +423,12 @@ def test_rows_that_are_no_texts(X, fields, error, message):
     ],
     ids=str,
 )
-def test_parameters_that_make_no_sense(params, message):
+def test_invalid_parameters_are_refused(params, message):
     with pytest.raises(ValueError, match=message):
         TextVectorizer(**params).fit([{"title": "aa"}] if params.get("fields") is not None else ["aa"])
 
 
-def test_arrays_that_do_not_fit():
+def test_inconsistent_arrays_are_refused():
     description, arrays = (
         TextVectorizer(word_ngrams=2, char_ngrams={3: 1.0}, min_df=1).fit(["aa bb", "aa"]).fitted_.to_arrays()
     )
@@ -454,7 +454,7 @@ def test_arrays_that_do_not_fit():
 
 
 def test_core_is_safe_by_itself():
-    """What Python checks for people, the core checks for memory."""
+    """Python checks arguments for clear messages, the core for safe memory."""
     spec = {
         "texts": [[0]],
         "lowercase": True,

@@ -44,7 +44,7 @@ def best_f1(model, X, Y):
     ],
 )
 def test_predict_is_useful_by_default(monkeypatch, options, small):
-    """At 0.5, as it once was, most rows got no label at all."""
+    """With the threshold 0.5, most of these rows would get no label."""
     data = datasets.make_xmc(
         n_rows=2500, n_test=1000, n_features=600, n_labels=120, features_per_row=12, labels_per_row=3
     )
@@ -98,7 +98,7 @@ def test_too_few_rows_give_the_fallback_threshold(n_rows):
 
 
 def test_weights_of_rows_count(generated):
-    """Rows that weigh nothing do not count: the threshold is that of the others."""
+    """Rows of weight 0 do not count: the threshold is that of the others."""
     X, Y = generated.X_train, generated.Y_train
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
     assert Bonsai().fit(X, Y, weights).threshold_ == Bonsai().fit(X[:200], Y[:200]).threshold_
@@ -216,7 +216,7 @@ def test_a_sample_of_labels_keeps_their_rows(labels):
 )
 @pytest.mark.parametrize("most_pairs", [np.inf, 100])
 def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested, most_pairs, monkeypatch):
-    """Labels that are left out have their place in a leaf beside those that are kept."""
+    """In a leaf, labels that are left out keep their places beside those that are kept."""
     monkeypatch.setattr(samples, "_MOST_OF_LEAF", 2)
     tree = LabelTree.from_nested(nested)
     sample = sample_subtrees(labels, tree, splits.Subtrees(0.3, 8, most_pairs), 2)
@@ -229,9 +229,9 @@ def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested, most_p
     ).toarray()
     full, part = dense(labels) > 0, dense(sample.labels) > 0
     np.testing.assert_array_equal(part[:, :n_drawn], full[:, sample.original])
-    # Every row that reaches the root does so still.
+    # All rows that reach the root of the whole tree reach that of the sample.
     np.testing.assert_array_equal(part[:, small.labels()].any(axis=1), full[:, tree.labels()].any(axis=1))
-    # A leaf of drawn labels has the same labels as before, or one that stands for some of them.
+    # A leaf of drawn labels has the same labels as in the whole tree, or one that stands for some of them.
     before = {tuple(tree.labels(v)) for v in range(tree.n_nodes) if tree.is_leaf(v)}
     for v in range(small.n_nodes):
         below = small.labels(v)
@@ -280,7 +280,7 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
 
 
 def f1_at_k(model, X, truth, k, threshold):
-    """By the definition, row by row."""
+    """Compute F1 at k by its definition, row by row."""
     ids, scores = model.top_k(X, k)
     total = 0.0
     for row, values, true in zip(ids, scores, truth, strict=True):
@@ -367,7 +367,7 @@ def test_unknown_objectives_are_rejected(fitted, generated, objective, message):
         fitted.choose_threshold(generated.X_test, generated.Y_test, objective)
 
 
-def test_what_cannot_be_reached(fitted, generated):
+def test_a_precision_out_of_reach_is_an_error(fitted, generated):
     X, Y = generated.X_test, generated.Y_test
     wrong = sp.csr_array(Y.shape, dtype=np.int8)
     for objective in ("micro_f1", "f1_at_5"):
@@ -381,7 +381,7 @@ def test_what_cannot_be_reached(fitted, generated):
 
 
 def two_kinds(n_rows, rng):
-    """Rankings of two labels: 0 is right from a score of 0.6 on, 1 from 0.1 on, where 0.3 suits both best."""
+    """Return rankings of two labels: 0 is right from a score of 0.6 on, 1 from 0.1; 0.3 is best for both."""
     scores = rng.uniform(0.02, 1, (n_rows, 2))
     is_true = scores >= [0.6, 0.1]
     order = np.argsort(-scores, axis=1)
@@ -430,7 +430,7 @@ def test_counts_of_each_label_equal_hand_computed_ones():
 
 @pytest.fixture(scope="module")
 def with_thresholds(generated):
-    """A model in which every label has its own threshold, but the last one."""
+    """Return a model in which every label but the last has its own threshold."""
     model = Bonsai(classifiers="one_vs_rest", threshold="auto").fit(generated.X_train, generated.Y_train)
     own = np.linspace(0.05, 0.9, 60, dtype=np.float32)
     own[59] = 0

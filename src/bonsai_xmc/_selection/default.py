@@ -30,8 +30,8 @@ MEASURES = (*_PRECISION, "PSP@1", "PSP@5")
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
 _PRICE_OF_BLEND, _SMALL = 0.1, 1e10
-# Trees over rows take several times the time and the space of all others: points that they must gain, and
-# how many of them are grown to see it. More trees gain more.
+# Trees over rows take several times the time and the space of all other classifiers: points that they must
+# gain, and how many of them are grown for this comparison. More trees gain more.
 _PRICE_OF_ROW_TREES, _TRIED_ROW_TREES = 0.3, 20
 
 
@@ -41,8 +41,8 @@ def gather(
     """Choose the best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
-    matters is the gain of models of all rows. That of a blend grows as the measures do, which are also
-    taken with models of half the rows. The effect of C does not, and is extrapolated by itself.
+    counts is the gain for models of all rows. The gain of a blend grows as the measures do, which are also
+    taken with models of half the rows. The gain of a C does not, and is extrapolated by itself.
     """
     with work.phases.together("held-out rows"):
         return _gather(problem, params, space, seed, work)
@@ -126,7 +126,7 @@ def growth(half: Array, part: Array, doublings: float) -> Array:
 
 
 def soft_minimum(gains: Array) -> Array:
-    """Return a value over the last axis: below the mean, and near a minimum that is far below the others."""
+    """Return the soft minimum over the last axis: below the mean, and near a minimum far below the rest."""
     low = gains.min(-1, keepdims=True)
     mean = np.exp(-_SHARPNESS * (gains - low)).mean(-1)
     return low[..., 0] - np.log(mean) / _SHARPNESS
@@ -177,7 +177,7 @@ class Trials:
         return result
 
     def add(self, C: float, rankings: Sequence[Ranking]) -> bool:
-        """Whether one of the settings at this C is better than those before; `accept` takes it."""
+        """Try the settings at this C; return whether one of them is better than those before."""
         if self._best is None:
             self._simple = self.grid(rankings, [_shares(w) for w in (0.0, 1.0, 0.5)], (0.0,))[:, 0]
         weights = [_shares(w) for w in self._space.weights]
@@ -185,9 +185,9 @@ class Trials:
         return self._best is None or is_better(self._best_of(self._next[2])[0], self._best.objective)
 
     def accept(self, trend: Array | float = 0.0) -> bool:
-        """Whether the settings that were added last are better even if this is added to their gains.
+        """Take the best setting that was added last; False if it is no better with `trend` added.
 
-        `trend` is for one-vs-rest alone. The less weight one-vs-rest has in a blend, the less C matters.
+        `trend` is that of one-vs-rest alone. The less weight one-vs-rest has in a blend, the less C matters.
         """
         C, rankings, measures = self._next
         objective, (w, a) = self._best_of(measures, trend)
@@ -203,7 +203,7 @@ class Trials:
         return self._best is not None and self._best.setting.blend_weight < 1
 
     def add_row_trees(self, ranking: Ranking) -> None:
-        """Take trees over rows into the best setting, if they pay; a weight that is given is taken anyway.
+        """Add trees over rows to the best setting if they gain enough; a given weight is always taken.
 
         All four measures must gain. Of the settings with which they do, the one with the best P@1 and P@5
         wins: a larger adjustment moves points from these to PSP, and more of them for models of all rows.

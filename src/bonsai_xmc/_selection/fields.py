@@ -1,10 +1,10 @@
 """Weights of fields and n-grams, and the power of values, chosen on held-out training rows.
 
-A coordinate search: from the default settings on, one setting after the other is tried with other values, and
+A coordinate search: starting from the defaults, one setting after the other is tried with other values, and
 the best value is kept. Every candidate is trained and measured on the same sample: some training rows, some
 held-out rows, and so many of the labels that one candidate costs a bounded number of steps. The texts of the
-sample are vectorised once; a candidate weighs their blocks. A value is kept only if it is better by more
-than chance would explain, and in the end the winner must beat the default on a second sample.
+sample are vectorised once; a candidate has other weights for their blocks. A value is kept only if its gain
+is larger than chance explains, and the best settings must be better than the default on a second sample.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ _FEWEST_LABELS = 200
 _LABEL_SEED = 1
 _FEWEST_ROWS = 50
 _DEPTH = 5  # nDCG at this
-# A value is kept if its gain is so many standard errors of the paired difference above 0.
+# A value is kept if its gain is at least so many standard errors of the paired difference.
 _SURE = 1.0
 
 # Parameters that the search sets itself.
@@ -94,7 +94,7 @@ class Settings:
 
 
 def is_auto(fields: Any) -> bool:
-    """Whether weights are to be searched for: ``fields="auto"``, or "auto" as the weight of a field."""
+    """Return whether weights are searched for: ``fields="auto"``, or "auto" as the weight of a field."""
     if isinstance(fields, Mapping):
         return any(isinstance(weight, str) and weight == AUTO for weight in fields.values())
     return isinstance(fields, str) and fields == AUTO
@@ -120,7 +120,7 @@ def rows_and_fields(X: Any, fields: Any) -> tuple[Sequence[Any], list[str]]:
 def tune(
     params: Mapping[str, Any], names: Sequence[str], rows: Sequence[Any], y: Any, progress: Progress | None
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Search the best settings for `rows` with the fields `names`; None: there are too few rows.
+    """Search for the best settings for `rows` with the fields `names`; None: there are too few rows.
 
     Return them as parameters of `TextBonsai`, and what was tried as a model file holds it.
     """
@@ -159,8 +159,8 @@ def tune(
     return path[-1].params(), {"tried": search.tried, **rows_and_labels}
 
 
-# How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,
-# `fit` chooses afterwards, on more rows; until then C is the usual one.
+# How candidates are trained: by one-vs-rest, with the parameters that were given. `fit` resolves "auto"
+# afterwards, on more rows; the C of candidates is the usual one.
 _CANDIDATE: dict[str, Any] = {"classifiers": "one_vs_rest", "search": "exact"}
 _TRAINING_PARAMS = ("C", "loss", "solver", "tol", "max_iter", "tail_exponent", "normalize", "random_state")
 
@@ -173,7 +173,7 @@ class _Sample:
     every: Labels
     labels: Labels  # some of them
     n_training: int
-    blocks: dict[tuple[Any, ...], sp.csr_array]  # TF-IDF of unit rows, as far as it was needed
+    blocks: dict[tuple[Any, ...], sp.csr_array]  # TF-IDF of unit rows, of the blocks in use
 
     @property
     def n_rows(self) -> int:
@@ -194,7 +194,7 @@ class _Search:
         self.tried: list[dict[str, Any]] = []
 
     def default(self) -> Settings:
-        """Return what `fields` as a list stands for."""
+        """Return the settings that a list of fields stands for."""
         weights = {(field, kind): 0.0 for kind in KINDS for field in self._fields}
         weights |= {("", PAIRS): 0.0, ("", CHARS): 0.0}
         trigrams = 0.0
@@ -239,7 +239,7 @@ class _Search:
         return climb(start, figures, self._coordinates(), measure, better, MOST_CANDIDATES)
 
     def _coordinates(self) -> list[_Step]:
-        """Return, for each setting, the candidates around the best one so far; what matters most is first."""
+        """Return, for each setting, the candidates around the best one so far; important ones first."""
         chars, pairs, power = (0.0, 0.4, 1.0), (0.0, 0.15, 0.5), (_POWER, (0.85, 1.25))
         tried: list[tuple[Any, Sequence[float]]] = []
         if self._title is not None and len(self._fields) < 2:

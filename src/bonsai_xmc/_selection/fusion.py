@@ -1,7 +1,7 @@
 """The weights and links of a fusion, chosen on rows that its members were not trained on.
 
 The best labels of each member are ranked once; every combination of weights and links is then evaluated
-without asking the members again. The objective is that of the default model (docs/internals/algorithm.md).
+without further predictions. The objective is that of the default model (docs/internals/algorithm.md).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ from bonsai_xmc.metrics import _propensity
 from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 PRICE = 0.1  # points that each member beyond the first must gain, for the time and the space that it takes
-# Points of P@1 and of P@5 that labels with rows may lose to labels that are known by their names.
+# Points of P@1 and of P@5 that labels with rows may lose to labels that are scored by their names.
 LOSS_TO_NAMES = 0.15
 # Weights that a member may have, relative to the sum of those of the others.
 WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
-# Where nothing is known of the frequencies of labels.
+# Where the frequencies of labels are unknown.
 UNWEIGHTED = ("P@1", "P@3", "P@5")
 _SWEEPS = 3
 _ERRORS = 2.0  # standard errors by which a fusion must be better than its best member
@@ -114,9 +114,9 @@ def choose(
 def with_names(
     found: Chosen, members: Sequence[Member], rankings: Sequence[Ranking], links: Sequence[str], seen: Array
 ) -> Chosen:
-    """Choose the weight and the link of a last member, which knows rare labels and those without rows.
+    """Choose the weight and the link of a last member, which scores rare labels and those without rows.
 
-    The others keep theirs. `seen` are the labels, as booleans, that the others have rows of. The best setting
+    The others keep theirs. `seen` marks the labels that have rows in the others. The best setting
     finds most of the other labels among the ten best, at a small loss of P@1 and P@5 of those with rows.
     """
     calibrations = [*found.calibrations, _calibrated(members[-1], rankings[-1])]

@@ -85,7 +85,7 @@ def gain(ranking: Ranking, than: Ranking, measures: Sequence[str]) -> Gain:
 
 
 def best_columns(scores: Array, k: int) -> Array:
-    """Return the k columns with the largest scores of each row, best first; ties go to the column before."""
+    """Return the k columns with the largest scores of each row, best first; ties go to the earlier column."""
     k = min(k, scores.shape[1])
     best = np.sort(np.argpartition(scores, -k, axis=1)[:, -k:], axis=1)
     least = np.take_along_axis(scores, best, axis=1).min(axis=1, keepdims=True)
@@ -144,9 +144,9 @@ class Pool:
 
 
 def is_better(figures: Any, than: Any, by: float = 0.0, errors: float = 0.0) -> bool:
-    """Whether figures, one or one for each row, are better by more than `by` points on average.
+    """Return whether figures, one or one for each row, are better by more than `by` points on average.
 
-    And by more than so many standard errors of the differences between rows.
+    They must also be better by more than `errors` standard errors of the differences between rows.
     """
     gains = np.asarray(figures, np.float64) - than
     return float(gains.mean()) > by + errors * float(gains.std()) / np.sqrt(max(1, gains.size))
@@ -161,11 +161,11 @@ def climb(
     sweeps: int,
     least: float = 0.0,
 ) -> list[Candidate]:
-    """Search by coordinates from a candidate on; return all that were the best one, the last one is.
+    """Search by coordinates from a candidate on; return the best ones in the order found, the final one last.
 
-    Each step gives the alternatives to the best so far in one of its settings. The best of these replaces it:
-    ``better(figures, those of the best, those of the best alternative)``. `measure` returns None for one that
-    is not tried. Ends with a sweep over all steps that gains no more than `least`.
+    Each step gives the alternatives to the best so far in one of its settings. The best of these replaces it
+    if ``better(figures, those of the best, those of the best alternative)``. `measure` returns None for one
+    that is not tried. The search ends with a sweep over all steps that gains no more than `least`.
     """
     path = [start]
     for _ in range(sweeps):

@@ -3,7 +3,7 @@
 Classifiers of a quarter of the rows score rows that are held out. There, many labels have no row or few, so
 that each class of labels is measured on labels that are new to the model, or rare. The objective is nDCG@10
 over all true labels; what labels with rows lose in P@1 or P@5 counts several times, so that others, of which
-there may be many more, do not take their places.
+there may be many more, do not displace them.
 
 Imports the core for the log score of a margin.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _TARGET = 0.995  # of the best labels among all
-# Rows that are searched: so few that this takes no more than 2 % of training.
+# Rows that are searched: few enough for no more than 2 % of the time of training.
 _SHARE = 1 / 60
 _FEWEST_ROWS, _MOST_ROWS = 200, 1000
 # Share of the entries of these rows that is left out.
@@ -36,8 +36,8 @@ _FEWEST_BLOCKS, _PER_OCTAVE = 4, 4
 def measure(core: _core.Model, rows: Rows, labels: Labels, beam_size: int, seed: int, work: Work) -> Probes:
     """Choose the fewest blocks that find 99.5 % of the best labels of rows like unseen ones.
 
-    Training rows are not like these: their own labels are found easily, and all others are pushed away from
-    them. So a random part of the entries is left out, and for every second row its own labels do not count
+    Training rows are not like these: their own labels are found easily, and training lowers the scores of all
+    others. So a random part of the entries is left out, and for every second row its own labels do not count
     (docs/performance.md).
     """
     assert core.one_vs_rest is not None

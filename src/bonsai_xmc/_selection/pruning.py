@@ -1,7 +1,7 @@
 """The `prune` of leaf classifiers of many labels: the largest one that loses nothing on held-out rows.
 
-Weights do not depend on it: classifiers of some subtrees are trained once, and then lose those of at most
-this magnitude. What that costs is measured row by row; a loss counts where it is larger than chance explains.
+Training does not depend on it: classifiers of some subtrees are trained once, and weights of at most this
+magnitude are then left out. The loss is measured row by row; it counts where chance does not explain it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_open(params: Mapping[str, Any], facts: Facts, strategy: Strategy) -> bool
 def choose_prune(
     problem: Problem, strategy: Strategy, trees: _core.Trees, seed: int, work: Work
 ) -> tuple[SampledModel, str]:
-    """Return the model of some labels that has lost most weights, with its strategy, and the evidence."""
+    """Return the model of some labels with the largest `prune` that loses nothing, and the evidence."""
     with work.phases.together("pruning"):
         usual = found = sampled_model(problem, strategy, LabelTree(*trees.arrays()[0]), seed, work)
         drawn = usual.weights > 0

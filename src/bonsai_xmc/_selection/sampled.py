@@ -1,7 +1,7 @@
-"""A model of some labels, trained on most rows, for what is measured on the others.
+"""A model of some labels, trained on most rows, for measurements on the others.
 
-Fewer rows would give weaker classifiers, whose scores are others; classifiers of some labels are what they
-would be among all labels.
+Fewer rows would give weaker classifiers with other scores; the classifiers of some labels are the same as
+among all labels.
 """
 
 from __future__ import annotations

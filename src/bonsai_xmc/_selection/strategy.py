@@ -14,9 +14,9 @@ from bonsai_xmc._model.strategy import Facts, Strategy, beam_size, is_auto, n_pr
 
 # One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
 # label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own.
-# The labels from which on an index finds the rows instead, and the rows that it can hold; pairs of a row and
-# a label up to which that takes an hour or two. Labels up to which scoring all of them is fast enough, and
-# those that an index over classifiers can hold (docs/performance.md).
+# The number of labels from which an index finds the rows instead, and of rows that it can hold; of pairs of a
+# row and a label up to which that takes an hour or two. The number of labels up to which scoring all of them
+# is fast enough, and of labels that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
 MAX_DENSE_PAIRS = 1e11
 MIN_SEARCHED_LABELS = _core.MIN_SEARCHED_LABELS
@@ -27,14 +27,14 @@ MAX_INDEX_LABELS = _core.MAX_INDEX_LABELS
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
 _LOSSES: Mapping[str, Any] = _core.losses()
-# What that is multiplied by where rows are made of blocks of several texts. Rows have unit length, so that
+# The factor of C where rows are made of blocks of several texts. Rows have unit length, so that
 # each block is shorter the more there are; C makes up for that. Blocks of one text are much alike, and need
 # no such factor (chosen on titles of yso-sv and TIBKAT).
 _C_OF_TEXTS = 1.5
 # Points by which a larger logit adjustment must be better where there are several blocks: on all rows the
-# best one is smaller than on the part of them that the choice is made on.
+# best one is smaller than on the part of them that it is chosen on.
 _CLEAR_GAIN = 0.05
-# Share of the trees in a blend where there is no evidence: what most data sets come to.
+# Share of the trees in a blend where there is no evidence: the best value for most data sets.
 USUAL_BLEND_WEIGHT = 0.3
 
 # What is tried on held-out rows: smaller C after the usual one, as long as they get better, and combinations
@@ -80,12 +80,12 @@ class Choice(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """What is to be chosen on held-out rows, the usual value first where it matters."""
+    """The values to choose from on held-out rows, the usual value first where it matters."""
 
     costs: tuple[float, ...]
     weights: tuple[float, ...]
     adjustments: tuple[float, ...]
-    row_tree_weights: tuple[float, ...] = ()  # beside none of them; one alone is given
+    row_tree_weights: tuple[float, ...] = ()  # besides 0; a single one is given
 
 
 def blend_weights(given: Any) -> tuple[Any, Any]:
@@ -145,7 +145,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
     one_vs_rest = classifiers != "leaf"
     n_trees = 0 if classifiers == "one_vs_rest" else facts.given_trees or int(params["n_trees"])
     _check_given(params, facts, classifiers, search, reason)
-    # A bias of −1 gives rows without evidence a margin from which on the loss is 0.
+    # A bias of −1 gives rows without evidence a margin at which the loss is 0.
     holds_bias = one_vs_rest and not facts.dense and _LOSSES[params["loss"]]["has_active_sets"]
     node_C = _LOSSES[params["loss"]]["usual_C"]
     C = _usual_C(params, facts) if one_vs_rest else node_C
@@ -254,7 +254,7 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
 
 
 def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
-    """Whether training finds the rows that a label needs by an index, and does not scan all of them."""
+    """Return whether training finds the rows that a label needs by an index, without a scan of all."""
     can_index = not facts.dense and not facts.negative and facts.n_rows <= MAX_SEARCHED_ROWS
     return facts.n_labels >= MIN_SEARCHED_LABELS and can_index and _active_set_problem(params) is None
 
@@ -284,7 +284,7 @@ def _check_given(params: Mapping[str, Any], facts: Facts, classifiers: str, sear
         if useless := _of_trees(params, facts):
             raise ValueError(
                 f"{_shown(params, useless[0])} would have no effect: this model has no trees {because}. "
-                'Leave it out, or say classifiers="leaf" for leaf classifiers, classifiers="blend" for both'
+                'Leave it out, or pass classifiers="leaf" for leaf classifiers, classifiers="blend" for both'
             )
         beam_size(params["beam_size"], 0, search)
     elif facts.given_trees and (clusters := _of_clustering(params)):
@@ -322,7 +322,7 @@ def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
 
 
 def _active_set_problem(params: Mapping[str, Any]) -> str | None:
-    """Return what the solver of one-vs-rest classifiers on active sets needs, and does not have."""
+    """Return the settings that the solver on active sets needs, if these are others; else None."""
     active_set = params["loss"] == "squared_hinge" and params["solver"] == "dual"
     return None if active_set else 'loss="squared_hinge" and solver="dual"'
 
@@ -339,7 +339,7 @@ def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -
 
 
 def _bounded(balance: str, facts: Facts) -> bool:
-    """Whether large clusters are split again: with many labels, or if asked for."""
+    """Return whether large clusters are split again: with many labels, or if requested."""
     return balance == "bounded" or (balance == "auto" and facts.n_labels > MAX_EXACT_LABELS)
 
 

@@ -4,8 +4,8 @@ Small data, which train in a moment, are trained on again fold by fold. Of large
 to measure scores.
 
 If asked for, each label has a threshold of its own, for the best macro-F1. Most labels have one or two
-held-out rows, and thresholds that fit these are worse than a common one. So the rows of each label are joined
-by some pseudo-rows of the typical label, which count little beside many rows. Each half of the rows chooses
+held-out rows, and thresholds that fit these are worse than a common one. So pseudo-rows of the typical label
+are added to the rows of each label; they count little beside many rows. Each half of the rows chooses
 thresholds, which are measured on the other half; a label gets the mean of both. They are kept only if they
 are better there than the common one.
 """
@@ -55,7 +55,7 @@ def choose_threshold(
     """Choose the common threshold with the best micro-F1 on held-out rows; if asked for, one for each label.
 
     `core` is what was trained on the whole problem; of it, only the structure of the trees is used. `sampled`
-    has some of its labels, if such a model was needed before.
+    is a model of some of its labels, if there is one.
     """
     if problem.rows.n_rows < splits.FEWEST_ROWS:
         return Thresholds()
@@ -72,7 +72,7 @@ def choose_threshold(
 def threshold_of(
     problem: Problem, fit: Callable[[Problem], Ranker], seed: int, threads: int, *, per_label: bool = False
 ) -> Thresholds:
-    """Choose the same for any ranker. A second one is trained for it, on the other rows."""
+    """Choose the thresholds of any ranker by a second one, which is trained on all but held-out rows."""
     if problem.rows.n_rows < splits.FEWEST_ROWS:
         return Thresholds()
     split = splits.most_rows(problem.rows.n_rows, seed)
@@ -86,7 +86,7 @@ def threshold_of(
 def chosen_threshold(
     parts: Sequence[tuple[Ranking, Array | None]], n_labels: int, per_label: bool
 ) -> Thresholds:
-    """Choose the same by rankings of held-out rows, each with the weights of labels there."""
+    """Choose thresholds by rankings of held-out rows, each with the weights of labels there."""
     if not parts:
         return Thresholds()
     scored = [(ranking, np.exp(ranking.scores.astype(np.float64))) for ranking, _ in parts]

@@ -55,7 +55,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """Read a plan; ValueError if no parameters could have made it."""
+        """Read a plan; ValueError if no parameters give it."""
         names = ("analyzer", "min_n", "max_n", "weight")
         blocks = [Block(tuple(b["text"]), *(b[name] for name in names)) for b in value["blocks"]]
         plan = cls(tuple(value["fields"]), tuple(blocks))
@@ -150,7 +150,7 @@ def _named_fields(fields: Any) -> dict[str, Any]:
 
 
 def _own_settings(value: Any, name: str) -> dict[str, Any]:
-    """Return the n-grams of a field's own blocks: standard ones times a weight, or as a dict says."""
+    """Return the n-grams of a field's own blocks: standard ones times a weight, or those of a dict."""
     if not isinstance(value, Mapping):
         weight = _weight(value, name)
         words, chars = ({n: weight * w for n, w in own.items()} for own in (OWN_WORDS, OWN_CHARS))
@@ -215,7 +215,7 @@ def check_given(params: Mapping[str, Any]) -> None:
     if missing:
         raise ValueError(f"text.given has no key {min(missing)!r}")
     fields = None if params["fields"] == "auto" else params["fields"]
-    if isinstance(fields, Mapping):  # weights that are searched for are as good as any
+    if isinstance(fields, Mapping):  # a weight that is searched for stands for any valid one
         fields = {name: 1.0 if weight == "auto" else weight for name, weight in fields.items()}
     make_plan(fields, params["word_ngrams"], params["char_ngrams"], bool(params.get("char_boundaries")))
 

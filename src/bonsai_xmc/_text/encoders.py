@@ -1,7 +1,7 @@
 """Encoders: what turns a text into a vector, given by a name, a folder or a function.
 
-A model file keeps the identity of an encoder, not its weights: these are loaded where they lie when the first
-text is encoded, and must be the same. Nothing is fetched here; sentence-transformers may do so for a name.
+A model file keeps the identity of an encoder, not its weights: these are loaded from their own files when the
+first text is encoded, and must be the same. Only sentence-transformers may download weights, those of a name.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ Array = npt.NDArray[Any]
 Encode = Callable[[list[str], int], Array]  # texts and a number of threads → (texts, dimension)
 
 TRANSFORMER, STATIC, FUNCTION = KINDS = ("sentence-transformers", "static", "function")
-WORDLLAMA = "wordllama"  # the package that brings its weights along
-# What a function is known by, as it has no weights to see: sums over the vector of this text.
+WORDLLAMA = "wordllama"  # the package that contains its weights
+# A function has no weights to compare: sums over the vector of this text identify it.
 _PROBE, _N_PROBED, _TOLERANCE = "Heat pumps in old brick houses", 4, 0.02
 _BATCH = 32  # texts that a transformer encodes at a time
 _MAX_HEADER = 1 << 24
@@ -32,17 +32,17 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4",
 
 
 class EncoderError(ValueError):
-    """An encoder that is not there, or is not the one that a model was trained with."""
+    """The error of an encoder that is missing, or is not the one that a model was trained with."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What is known of an encoder without its weights."""
+    """The properties by which encoders are compared; a model file keeps them."""
 
     kind: str  # one of KINDS
     name: str  # as it was given; of a function, its name
     dimension: int
-    max_tokens: int | None  # what follows of a text is not read; None: all is read, or it is not known
+    max_tokens: int | None  # the rest of a text is not read; None: no limit, or unknown
     normalized: bool  # whether vectors have length 1
     checksum: str  # of the weights; "" for a function
     probe: tuple[float, ...] = ()  # of a function: sums over the vector of a certain text
@@ -58,7 +58,7 @@ class Identity:
         return cls(**known | {"probe": tuple(map(float, known["probe"]))})
 
     def difference(self, other: "Identity") -> str | None:
-        """Return in which way another encoder is not this one, whatever their names are; None: in no way."""
+        """Return how another encoder differs from this one, apart from the name; None if it does not."""
         for name in ("kind", "dimension", "max_tokens", "normalized", "checksum"):
             own, others = getattr(self, name), getattr(other, name)
             if own != others:
@@ -70,14 +70,14 @@ class Identity:
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """An encoder, whose weights are loaded when they are needed. Never changes."""
+    """An encoder, whose weights are loaded when they are needed; immutable."""
 
     identity: Identity
     _given: Any = None  # a function, or where to find the encoder if that is not the name
 
     @property
     def given(self) -> Any:
-        """What the encoder was given by; None for the function of a model from a file."""
+        """The name, folder or function that was passed; None for the function of a model from a file."""
         of_file = None if self.identity.kind == FUNCTION else self.identity.name
         return of_file if self._given is None else self._given
 
@@ -89,16 +89,16 @@ class Encoder:
         return cls(_loaded(given)[0], given)
 
     def at(self, given: Any) -> "Encoder":
-        """Return the same encoder at another place; EncoderError if it is not the same."""
+        """Return this encoder with weights from another place; EncoderError if those differ."""
         self._check(_loaded(given)[0])
         return Encoder(self.identity, given)
 
     def load(self) -> None:
-        """Load the weights now, not with the first text; EncoderError if these are not the ones."""
+        """Load the weights now, not with the first text; EncoderError if they are not the same."""
         assert self._encode is not None
 
     def encode(self, texts: Sequence[str | None], threads: int = 1) -> Array:
-        """Return vectors of float32; of a text without a character that can be seen, zeros."""
+        """Return vectors of float32; zeros for a text without visible characters."""
         vectors = np.zeros((len(texts), self.identity.dimension), np.float32)
         there = [i for i, text in enumerate(texts) if text and not text.isspace()]
         if there:
@@ -125,11 +125,11 @@ class Encoder:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"identity": self.identity, "_given": self._given}  # without weights: they lie elsewhere
+        return {"identity": self.identity, "_given": self._given}  # weights are loaded again
 
 
 def _checked(vectors: Any, n_texts: int, dimension: int | None = None) -> Array:
-    """The result of an encoder; EncoderError if it is no vector for each text."""
+    """Return the result of an encoder; EncoderError unless it has a vector for each text."""
     found = np.asarray(vectors)
     if found.ndim != 2 or len(found) != n_texts or found.dtype.kind not in "fiu":
         raise EncoderError(
@@ -159,7 +159,7 @@ def _loaded(given: Any) -> tuple[Identity, Encode]:
 
 @cache
 def _of_name(name: str) -> tuple[Identity, Encode]:
-    """Weights are loaded once in a process."""
+    """Return the encoder of a name or a folder; its weights are loaded once in a process."""
     folder = Path(name)
     if name == WORDLLAMA and not folder.exists():
         return _wordllama()
@@ -283,7 +283,7 @@ def _wordllama() -> tuple[Identity, Encode]:
 
 
 def _is_static(folder: Path) -> bool:
-    """Whether a folder has the format of model2vec."""
+    """Return whether a folder has the format of model2vec."""
     weights = folder / "model.safetensors"
     return (folder / "tokenizer.json").is_file() and weights.is_file() and "embeddings" in _header(weights)[0]
 
@@ -327,7 +327,7 @@ def _tokenizer(name: str, path: Path) -> Any:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The tensors of a safetensors file by name, and where they begin."""
+    """Return the tensors of a safetensors file by name, and the place where their data begin."""
     try:
         with open(path, "rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
@@ -335,7 +335,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
                 raise ValueError("its header is too long")
             return json.loads(file.read(size)), 8 + size
     except (OSError, ValueError, struct.error) as error:
-        raise EncoderError(f"{path} is no safetensors file: {error}") from error
+        raise EncoderError(f"{path} is not a safetensors file: {error}") from error
 
 
 def _tensors(path: Path) -> dict[str, Array]:
@@ -347,7 +347,7 @@ def _tensors(path: Path) -> dict[str, Array]:
             continue
         if one["dtype"] not in _DTYPES:
             raise EncoderError(
-                f"{path}: the tensor {name!r} is of type {one['dtype']}, which is not read here"
+                f"{path}: the tensor {name!r} is of type {one['dtype']}, which is not supported"
             )
         start, end = (begin + place for place in one["data_offsets"])
         tensors[name] = np.frombuffer(data[start:end], _DTYPES[one["dtype"]]).reshape(one["shape"])

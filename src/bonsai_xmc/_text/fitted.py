@@ -20,7 +20,7 @@ from bonsai_xmc._text.records import Columns
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What all blocks share."""
+    """The options that all blocks share."""
 
     lowercase: bool
     min_word_length: int
@@ -57,7 +57,7 @@ def rows_of(parts: tuple[Any, ...], core: _core.TextTransform) -> SparseRows:
 
 @dataclass(frozen=True)
 class FittedText:
-    """The vocabulary with its weights, and what it was made from. Never changes."""
+    """The vocabulary with its weights, and what it was made from; immutable."""
 
     core: _core.TextTransform
     plan: Plan
@@ -67,7 +67,7 @@ class FittedText:
     source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
     tuning: Mapping[str, Any] = field(default_factory=dict)  # how weights were searched for, if they were
     prior: Mapping[str, Any] = field(default_factory=dict)  # weights of the label-text prior, if there is one
-    lengths: Mapping[str, Any] = field(default_factory=dict)  # of the texts, if they have chosen the title
+    lengths: Mapping[str, Any] = field(default_factory=dict)  # of the texts, if the title was chosen by them
 
     @classmethod
     def fit(
@@ -151,7 +151,7 @@ class FittedText:
                 f"{_core.unicode_version()}"
             )
         plan = Plan.from_json(description["plan"])
-        options = TextOptions(**description["options"])  # one that is not known might change what is read
+        options = TextOptions(**description["options"])  # an unknown option is an error
         given = params_from_json(description["given"]) if description["given"] else {}
         if given:
             check_given(given)

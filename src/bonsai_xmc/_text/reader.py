@@ -13,7 +13,7 @@ from bonsai_xmc._text.records import Columns
 
 
 class TextReader(Protocol):
-    """Reads texts. Never changes."""
+    """The interface of what reads texts; immutable."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ class TextReader(Protocol):
 
     @property
     def source(self) -> Mapping[str, Any]:
-        """How the training file was read, as far as it is known."""
+        """How the training file was read; empty if unknown."""
 
     @property
     def n_features(self) -> int: ...
@@ -35,9 +35,9 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class EncodedText:
-    """The vectors of an encoder, relative to the mean of the training texts. Never changes.
+    """The vectors of an encoder, relative to the mean of the training texts; immutable.
 
-    Vectors of an encoder lie in a narrow cone. Without their mean they differ by what the texts differ in.
+    Vectors of an encoder lie in a narrow cone. Subtracting their mean leaves the differences between texts.
     """
 
     encoder: Encoder
@@ -64,13 +64,13 @@ class EncodedText:
         return np.where(there, vectors - self.centre, 0).astype(np.float32)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return what a model file holds of it: an object of JSON, and tensors."""
+        """Return the parts of it in a model file: a JSON object, and tensors."""
         described = {"identity": self.encoder.identity.to_json(), "fields": list(self.fields)}
         return described | {"source": dict(self.source)}, {"centre": self.centre}
 
     @classmethod
     def from_arrays(cls, described: Mapping[str, Any], arrays: Mapping[str, Array]) -> "EncodedText":
-        """Make the reader of a file, whose values are checked. The encoder is looked for when it is used."""
+        """Make the reader of a file, whose values are checked. The encoder is loaded when it is used."""
         identity = Identity.from_json(described["identity"])
         encoder, centre = Encoder(identity), np.array(arrays["centre"])
         if len(centre) != identity.dimension:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 4096  # rows of a stream at a time; what is in memory anyway is taken as a whole
+CHUNK = 4096  # rows of a stream at a time; data in memory are one chunk
 
 Columns = list[list[str | None]]
 
@@ -79,7 +79,7 @@ def _record(row: Any, number: int, fields: tuple[str, ...]) -> Mapping[str, Any]
 
 
 def _checked(texts: list[Any], begin: int, field: str | None) -> list[str | None]:
-    """Return the same list, if all of it is strings (np.str_ too) or missing: None for None and NaN."""
+    """Return texts that are all strings (np.str_ too) or missing, with None for None and NaN."""
     for i, text in enumerate(texts):
         if isinstance(text, str) or text is None:
             continue

@@ -1,10 +1,10 @@
 """Selection of n-grams by their co-occurrence with labels.
 
-Bigrams and character n-grams are many, and most of them add nothing to the words. Training takes time for
-every entry of X, and more for each where the weights of all features do not fit into the caches. The score of
-an n-gram is the largest of c log(c n / (f m)) over the labels, a term of the likelihood ratio test: of the n
-rows, f have the n-gram, m the label, and c both. Pairs that only one row has do not count. n-grams of many
-rows are taken last: they have most of the entries, and add little to the words (docs/text.md).
+There are many bigrams and character n-grams, and most of them add nothing to the words. Training takes time
+for every entry of X, and more for each where the weights of all features do not fit into the caches. The
+score of an n-gram is the largest of c log(c n / (f m)) over the labels, a term of the likelihood ratio test:
+of the n rows, f have the n-gram, m the label, and c both. Pairs that only one row has do not count. n-grams
+of many rows are taken last: they have most of the entries, and add little to the words (docs/text.md).
 """
 
 from dataclasses import replace
@@ -65,7 +65,7 @@ def best_columns(X: sp.csr_array, labels: Labels, most: int) -> Array:
 
 
 def label_scores(X: sp.csr_array, labels: Labels) -> Array:
-    """Score each column as above; 0 where no pair counts."""
+    """Score each column by the measure of this module; 0 where no pair counts."""
     n_rows, n_columns = X.shape
     Y, label_counts = labels.matrix(), labels.counts
     rows = sp.csc_array((np.ones(X.nnz, np.float32), X.indices, X.indptr), shape=X.shape[::-1]).tocsr()

@@ -14,8 +14,8 @@ import numpy as np
 from bonsai_xmc._text.blocks import Plan, chooses_title, is_title, make_plan
 from bonsai_xmc._text.records import Columns, columns_of
 
-ROWS = 4096  # the first ones, whose texts are measured: a stream is read once
-SHORT = 400  # characters that three of four texts have at most
+ROWS = 4096  # at the beginning, whose texts are measured: a stream is read once
+SHORT = 400  # characters: a field is short if three of four texts have at most this many
 _MOST = 0.75
 
 
@@ -45,7 +45,7 @@ class Measured:
 
 
 def planned(X: Any, params: dict[str, Any]) -> tuple[Plan, dict[str, Any], Iterator[Columns]]:
-    """Return the blocks for X, why they were chosen (empty if given), and X as `columns_of` reads it."""
+    """Return the blocks for X, the evidence for them (empty if given), and X as `columns_of` reads it."""
     fields = params["fields"]
     settings = (fields, params["word_ngrams"], params["char_ngrams"], params["char_boundaries"])
     plan = make_plan(*settings)  # impossible parameters are an error before X is read
@@ -76,7 +76,7 @@ def _lengths(field: str, texts: Iterable[str | None]) -> Lengths:
 
 
 def _first_rows(chunks: Iterator[Columns]) -> tuple[Columns, Iterator[Columns]]:
-    """Return the columns of the first `ROWS` rows, and all chunks, these among them."""
+    """Return the columns of the first `ROWS` rows, and an iterator of all chunks, with these rows."""
     taken: list[Columns] = []
     while sum(len(columns[0]) for columns in taken) < ROWS:
         columns = next(chunks, None)

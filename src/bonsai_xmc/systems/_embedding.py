@@ -33,7 +33,7 @@ _SCORES = 1 << 22  # of rows × labels, or rows × rows, that exist at a time
 
 @cache
 def _blas() -> Any:
-    import scipy.linalg  # noqa: F401  # the controller knows the libraries that are loaded
+    import scipy.linalg  # noqa: F401  # the controller finds libraries that are loaded
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -65,7 +65,7 @@ _one_thread = _OneThread()
 
 
 class Pool:
-    """Threads that share out blocks, BLAS being kept to one thread in each."""
+    """Threads that share out blocks, with BLAS on one thread in each."""
 
     def __init__(self, threads: int) -> None:
         self._threads = max(1, threads)
@@ -94,7 +94,7 @@ class Pool:
 def ranked_in_parts(
     rows: Rows, k: int, size: int, search: Search, rank: Callable[[Any], tuple[Array, Array]]
 ) -> tuple[Array, Array]:
-    """Return ids and log scores of all rows: `rank` gives those of a part, which has so many rows."""
+    """Return ids and log scores of all rows: `rank` gives those of a part of at most `size` rows."""
     ids, scores = np.empty((rows.n_rows, k), np.int32), np.empty((rows.n_rows, k), np.float32)
     parts: list[Any] = list(zip(range(0, rows.n_rows, size), rows.batches(size), strict=False))
     n = max(1, search.threads)
@@ -189,8 +189,8 @@ def ridge(
 ) -> Array:
     """Solve scales_j XᵀX w_j + penalty w_j = right_j for all columns j, by conjugate gradients.
 
-    The columns are systems of their own, with step sizes of their own; the diagonal preconditions them. It
-    ends when the residual of each column is `tol` of its right side, or after `max_iter` steps.
+    The columns are systems of their own, with step sizes of their own; the diagonal preconditions them. Steps
+    end when the residual of each column is `tol` of its right side, or after `max_iter` steps.
     """
     scale = scales.astype(np.float32)
     inverse = 1 / (np.outer(x.squares(), scale) + np.float32(penalty))

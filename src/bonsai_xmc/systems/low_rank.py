@@ -114,8 +114,8 @@ def log_scores(estimates: Array) -> Array:
 class LowRankRanker(Searching):
     """z = x W Hᵀ for unit rows x with a further feature of 1; the k labels of the largest z.
 
-    The log score of a label is log σ(4 (z − ½)). Each label has weights of its own, W h, which are made when
-    they are asked for.
+    The log score of a label is log σ(4 (z − ½)). Each label has weights of its own, W h, which are computed
+    on request.
     """
 
     kind: ClassVar[str] = "leml"
@@ -313,7 +313,7 @@ def lasso(gram: Array, right: Array, penalty: float, start: Array) -> Array:
     for _ in range(_LASSO_STEPS):
         before, w = w, soft_threshold(ahead - (gram @ ahead - right) / bound, penalty / bound)
         change = w - before
-        if (ahead - w) @ change > 0:  # it went too far
+        if (ahead - w) @ change > 0:  # the step was too long
             speed, ahead = 1.0, w
         else:
             faster = (1 + np.sqrt(1 + 4 * speed**2)) / 2
@@ -374,7 +374,7 @@ def sparse_step(
 
 
 class RobustXML(System):
-    """A linear model of low rank for all labels, plus a sparse one that takes what low rank cannot: the tail.
+    """A linear model of low rank for all labels, plus a sparse one for the tail, which low rank misses.
 
     A reconstruction: only the idea of the paper (Xu, Tao, Xu: Robust extreme multi-label learning, KDD 2016)
     was at hand. Minimises ½‖Y − XWHᵀ − XS‖² + ½ alpha (‖W‖² + ‖H‖²) + l1 ‖S‖₁ by turns: W and H as `LEML`

@@ -108,7 +108,7 @@ def squared_distance(row: Rows, mean: Rows) -> float:
 
 
 def _diagonal(values: Array) -> sp.dia_array:
-    """`scipy.sparse.diags_array`, which the oldest versions that we support lack."""
+    """Return a diagonal matrix (`scipy.sparse.diags_array` is missing in the oldest supported versions)."""
     return sp.dia_array((values[None, :], [0]), shape=(len(values), len(values)))
 
 

@@ -141,7 +141,7 @@ class _Fit:
         self._cuts = cuts(self._indptr)
 
     def matrix(self) -> sp.csr_array:
-        """The values as a matrix."""
+        """Return the values as a matrix."""
         values = self._pairs.values.ravel()[self._entries]
         n_rows = len(self._pairs.ids)
         return sp.csr_array(
@@ -261,8 +261,8 @@ def nearest(z: Array, embedded: Array, n: int) -> tuple[Array, Array]:
 def vote_weights(n: int, total: int) -> Array:
     """Return the votes of n neighbours, nearest first: 1, and a little more for near ones.
 
-    What is more adds up to less than 1 over all of the `total` neighbours of a row: it decides among labels
-    of equal frequency only.
+    The additions sum to less than 1 over all `total` neighbours of a row: they decide among labels of equal
+    frequency only.
     """
     return 1 + (1 - np.arange(n) / n) / (total + 1)
 
@@ -459,8 +459,8 @@ class SLEEC(System):
     n_neighbors : int or "auto", default="auto"
         Rows that vote in a cluster. "auto": of 5, 10, 25, 50 and 100 the best on held-out rows of a sample.
     metric : {"cosine", "euclidean"}, default="cosine"
-        How near embeddings are; published is "euclidean". Embeddings of new rows are shorter than those of
-        training rows, and by Euclidean distance short ones are near to all of them.
+        Measure of nearness; the published one is "euclidean". Embeddings of new rows are shorter than those
+        of training rows, and by Euclidean distance short ones are near to all of them.
     C : float, default=0.2
         Inverse regularisation strength of the regression: ½‖w‖² + C Σ (w·x − z)².
     weight_sparsity, embedding_sparsity : float, default=0.01

@@ -113,7 +113,7 @@ class SparseRanker(Searching):
         children = forest.arrays()["children"]
         if not np.array_equal(children, np.arange(n_labels)):
             raise ValueError(
-                "the model file has not one classifier for each label, in the order of the labels"
+                "the model file must have one classifier for each label, in the order of the labels"
             )
         return cls(forest, facts["normalize"])
 
@@ -142,9 +142,9 @@ class ProXML(System):
     """One classifier for each label against all rows, with few weights: an L1 penalty and the squared hinge.
 
     Minimises l1 (‖w‖₁ + |b|) + C Σ max(0, 1 − s (w·x + b))² for each label, to a duality gap of `tol` times
-    the objective; s is 1 for rows with the label and −1 for others. Newton steps on growing sets of features
-    get there. Scores are σ(w·x + b). After Babbar and Schölkopf: Data scarcity, robustness and extreme
-    multi-label classification, Machine Learning 108, 2019.
+    the objective; s is 1 for rows with the label and −1 for others. The solver takes Newton steps on
+    growing sets of features. Scores are σ(w·x + b). After Babbar and Schölkopf: Data scarcity, robustness and
+    extreme multi-label classification, Machine Learning 108, 2019.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class ProXML(System):
     tol : float, default=1e-4
         The duality gap that is left, relative to the objective.
     max_iter : int, default=50
-        Sets of features, at most.
+        Maximum number of working sets of features.
     threshold, random_state, n_jobs
         See `Bonsai`. Nothing here is random.
     """
@@ -189,17 +189,17 @@ class PDSparseRanker(SparseRanker):
 
 
 class PDSparse(System):
-    """A ranking of labels by classifiers with few weights, or the same for each label apart.
+    """A ranking of labels by classifiers with few weights, trained together or each label by itself.
 
     Minimises Σ (½‖w‖² + l1 ‖w‖₁) over the labels, plus C times the sum, over rows and their labels p, of
     max(0, 1 + z_n − z_p) for the other label n with the largest z = w·x. The dual α is solved row by row: the
     negatives with the highest scores join the active ones of the row, and a projection updates all of these
-    (block-coordinate Frank–Wolfe, fully corrective). Weights are Xᵀα, soft-thresholded at l1. Each row builds
-    on those before it, so that one thread trains. The weights are those of the epoch with the best precision
-    on held-out rows; then they are trained on without the L1 penalty where they are not 0, and kept if that
-    is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016.
+    (block-coordinate Frank–Wolfe, fully corrective). Weights are Xᵀα, soft-thresholded at l1. Each update
+    depends on the one before, so that one thread trains. The weights are those of the epoch with the best
+    precision on held-out rows; then those that are not 0 are trained further without the L1 penalty, and the
+    result is kept if it is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016.
 
-    With ``variant="ppd"``, PPD-Sparse (Yen and others, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ +
+    With ``variant="ppd"``, PPD-Sparse (Yen and others, KDD 2017): for each label alone ½‖w‖² + l1 ‖w‖₁ +
     C Σ max(0, 1 − s (w·x + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
 
     Parameters
@@ -215,7 +215,7 @@ class PDSparse(System):
     normalize : bool, default=False
         Whether rows are scaled to norm 1.
     max_iter : int, default=30
-        Epochs, or sets of features of a label, at most.
+        Maximum number of epochs; for PPD-Sparse, of working sets of features of a label.
     validation_fraction : float, default=0.1
         Share of the rows that are held out to end training; 0: all epochs are done. Not of PPD-Sparse.
     n_iter_no_change : int, default=5
