@@ -29,24 +29,24 @@ Runs = dict[str, list[dict[str, Any]]]
 
 
 def at(*names: str) -> list[str]:
-    """Names of metrics at all cutoffs."""
+    """Return the names of metrics at all cutoffs."""
     return [f"{name}@{k}" for name in names for k in CUTOFFS]
 
 
 def values(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
-    """A metric of all runs."""
+    """Return a metric of all runs."""
     return [run["metrics"][key] for run in runs]
 
 
 def all_pairs(runs: Runs, metrics: Sequence[str]) -> Comparisons:
-    """Every system with every other."""
+    """Return the pairs of each system with each other one."""
     return _comparisons(runs, list(combinations(runs, 2)), metrics)
 
 
 def _comparisons(
     runs: Runs, pairs: Sequence[tuple[str, str]], metrics: Sequence[str], tested_elsewhere: str = ""
 ) -> Comparisons:
-    """Comparisons of those pairs of which both systems were run."""
+    """Return the comparisons of those pairs of which both systems were run."""
     present = [(a, b) for a, b in pairs if a in runs and b in runs]
     return Comparisons(lambda name, key: values(runs[name], key), present, metrics, tested_elsewhere)
 
@@ -56,7 +56,7 @@ def _measured(bench: Bench, systems: Mapping[str, Factory]) -> Runs:
 
 
 def seeds_text(bench: Bench) -> str:
-    """The beginning of a caption: the data, and what the numbers are."""
+    """Return the beginning of a caption: the data, and what the numbers are."""
     return f"{bench.source.note} Mean ± standard deviation over {plural(bench.seeds, 'seed')}"
 
 
@@ -65,7 +65,7 @@ def _lines(runs: Runs, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def precision(bench: Bench) -> Result:
-    """Table 2."""
+    """Run the experiment of Table 2."""
     runs, keys, paper = _measured(bench, bench.systems), at("P"), bench.source.reference
     best = {key: max(runs, key=lambda name: mean_and_sd(values(runs[name], key))[0]) for key in keys}
     compared = all_pairs(runs, keys)
@@ -89,7 +89,7 @@ def precision(bench: Bench) -> Result:
 
 
 def tail(bench: Bench) -> Result:
-    """Figure 4."""
+    """Run the experiment of Figure 4."""
     runs, keys, paper = _measured(bench, bench.systems), at("PSP", "PSnDCG"), bench.source.reference
     published = tail_of(paper)
     A, B = bench.source.propensity
@@ -138,7 +138,7 @@ def tail(bench: Bench) -> Result:
 
 
 def coverage(bench: Bench) -> Result:
-    """Table 3."""
+    """Run the experiment of Table 3."""
     runs, paper, keys = _measured(bench, bench.systems), bench.source.reference, at("C", "CC")
     compared = _comparisons(runs, [("bonsai-i", "parabel")], keys)
     return Result(
@@ -164,7 +164,7 @@ def coverage(bench: Bench) -> Result:
 
 
 def output_space(bench: Bench) -> Result:
-    """Figure 6."""
+    """Run the experiment of Figure 6."""
     shallow = bench.systems.get("bonsai-o", preset("bonsai-o"))
     runs = _measured(bench, {"bonsai-o": shallow, "parabel-o": preset("parabel-o")})
     others = _measured(bench, {n: bench.systems[n] for n in ("bonsai-i", "parabel") if n in bench.systems})
@@ -224,7 +224,7 @@ _BALANCE: dict[str, dict[str, Any]] = {
 
 
 def balance(bench: Bench) -> Result:
-    """Section 2.2: the effect of each of the two relaxations."""
+    """Measure the effect of each of the two relaxations (Section 2.2)."""
 
     def factory(name: str, params: dict[str, Any]) -> Factory:
         wide = params["branching_factor"] == 100

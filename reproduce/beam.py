@@ -1,6 +1,6 @@
 """The beam search of one tree in NumPy, which shows the nodes in the beam and not only the labels.
 
-The core returns labels; these experiments ask for the nodes on the way. The search here follows the same
+The core returns labels; these experiments need the nodes on the way. The search here follows the same
 rules with the same stored weights, for a sample of rows. Tests compare it with the core.
 """
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
-    """Weights of all classifiers of a tree, a row for each of ``children`` (docs/internals/format.md)."""
+    """Return the weights of a tree, a row for each of ``children`` (docs/internals/format.md)."""
     forest = _trees_of(model)
     a = forest.arrays()
     nodes = range(*a["tree_ptr"][tree : tree + 2])
@@ -32,7 +32,7 @@ def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
 
 
 def _ranges(starts: Array, lengths: Array) -> Array:
-    """starts[i], starts[i] + 1, … (lengths[i] of them), one after the other."""
+    """Return starts[i], starts[i] + 1, … (lengths[i] of them), one after the other."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -72,7 +72,7 @@ class TreeSearch:
         self._margin[:, self.tree.arrays["children"][inner]] = products + a["bias"][part][inner]
 
     def run(self, beam: int) -> Survival:
-        """The nodes that a beam of this size keeps."""
+        """Return the nodes that a beam of this size keeps."""
         tree, n_rows = self.tree, len(self._margin)
         n_children = np.diff(tree.arrays["child_ptr"])
         score = np.full(self._margin.shape, -np.inf)
@@ -94,7 +94,7 @@ class TreeSearch:
         return Survival(kept, float(evaluated.mean()))
 
     def beam_for(self, evaluated: float, at_most: int = 1000) -> int:
-        """The smallest beam with at least so many evaluated classifiers per row on average, or `at_most`."""
+        """Return the smallest beam that evaluates so many classifiers per row on average, or `at_most`."""
         low, high = 1, 1
         while high < at_most and self.run(high).evaluated < evaluated:
             low, high = high + 1, min(at_most, 2 * high)
@@ -108,7 +108,7 @@ class TreeSearch:
 
 
 def path_survival(tree: LabelTree, kept: Array, Y: sp.csr_array) -> tuple[Array, Array]:
-    """For each (row, true label) and each level from 2 on, whether the label's path is still in the beam.
+    """Return whether the label's path is still in the beam, by (row, true label) and level from 2 on.
 
     A path that ended in an early leaf keeps its state.
 
@@ -132,13 +132,13 @@ def path_survival(tree: LabelTree, kept: Array, Y: sp.csr_array) -> tuple[Array,
 
 
 def early_leaves(tree: LabelTree, max_depth: int | None = None) -> Array:
-    """Leaves above the last level: the deepest one, or `max_depth` if oversized leaves exceed it."""
+    """Return the leaves above the last level: the deepest, or `max_depth` if oversized leaves exceed it."""
     deepest = tree.depth if max_depth is None else min(tree.depth, max_depth)
     return np.flatnonzero(tree.arrays["is_leaf"] & (tree.levels < deepest))
 
 
 def early_labels(tree: LabelTree, max_depth: int | None = None) -> Array:
-    """The labels of early leaves."""
+    """Return the labels of early leaves."""
     leaves = early_leaves(tree, max_depth)
     return (
         np.concatenate([tree.labels(int(leaf)) for leaf in leaves]) if len(leaves) else np.empty(0, np.int32)
@@ -146,7 +146,7 @@ def early_labels(tree: LabelTree, max_depth: int | None = None) -> Array:
 
 
 def without_early_leaves(model: Bonsai) -> Bonsai:
-    """A copy that never predicts labels of leaves above the last level, as the original implementation does.
+    """Return a copy that, as the original implementation, never predicts labels above the last level.
 
     Such a leaf still takes a place in the beam, but its labels get a score of 0.
     """
@@ -169,7 +169,7 @@ def _trees_of(model: Bonsai) -> _core.Forest:
 
 
 def training_work(tree: LabelTree, Y: sp.csr_array) -> dict[str, float]:
-    """Number of (row, classifier) pairs of the training problems: of the root, other inner nodes, leaves."""
+    """Count the (row, classifier) pairs of the training problems: in the root, other inner nodes, leaves."""
     n_children = np.diff(tree.arrays["child_ptr"])
     owner = np.repeat(np.arange(tree.n_nodes), n_children)
     entries = tree.arrays["is_leaf"][owner]

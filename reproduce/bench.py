@@ -24,13 +24,13 @@ _NOT_IDENTIFYING = ("n_jobs", "random_state")  # parameters that do not change w
 
 
 class System(Protocol):
-    """What an experiment compares: anything that fits and ranks labels."""
+    """A system of an experiment: anything that fits and ranks labels."""
 
     def fit(self, X: Any, Y: Any, /) -> Any:
         """Learn from rows X, a csr_array, with labels Y, an indicator csr_array."""
 
     def top_k(self, X: Any, k: int, /) -> tuple[Any, Any]:
-        """(ids, scores) of the k best labels of each row, best first, −1 where there are fewer."""
+        """Return (ids, scores) of the k best labels of each row, best first, −1 where there are fewer."""
 
 
 class RankedFile:
@@ -51,7 +51,7 @@ class RankedFile:
         return self._ids[:, :k], self._scores[:, :k]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What identifies it: its content."""
+        """Return the content, which identifies the rankings."""
         return {"digest": hashlib.sha256(self._ids.tobytes()).hexdigest()}
 
 
@@ -75,12 +75,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def preset(name: str, **overrides: Any) -> Factory:
-    """A preset of the estimator."""
+    """Return a preset of the estimator."""
     return lambda seed: Bonsai.preset(name, random_state=seed, **overrides)
 
 
 def paper_depth(paper: str | None) -> dict[str, Any]:
-    """The paper's depth of wide trees on a data set, as a parameter."""
+    """Return the paper's depth of wide trees on a data set, as a parameter."""
     return {"max_depth": 2} if paper in published.TWO_LEVELS else {}
 
 
@@ -146,7 +146,7 @@ class Bench:
     _unit: str = ""  # the current unit of work, for the bar
 
     def measure(self, name: str, factory: Factory, *, timed: bool = False) -> list[dict[str, Any]]:
-        """Metrics and times of a system for each seed. `timed`: reuse only times with as many threads."""
+        """Return metrics and times of a system by seed. `timed`: reuse only times with as many threads."""
         return [
             self.unit(
                 "measure",
@@ -160,7 +160,7 @@ class Bench:
         ]
 
     def seeds_of(self, factory: Factory) -> Sequence[int]:
-        """The seeds to run: one-vs-rest has no random tree and needs one run only."""
+        """Return the seeds to run: one-vs-rest has no random tree and needs one run only."""
         model = factory(0)
         own = getattr(model, "max_depth", None) == 1 or getattr(model, "variant", None) == "ppd"
         once = own or isinstance(model, ProXML | RankedFile)
@@ -176,7 +176,7 @@ class Bench:
         fresh: Callable[[dict[str, Any]], bool] = lambda result: True,
         **more: Any,
     ) -> dict[str, Any]:
-        """`compute(model)`, or its stored result for equal data, parameters and seed."""
+        """Return `compute(model)`, or its stored result for equal data, parameters and seed."""
         if hasattr(model, "n_jobs"):
             model.n_jobs = self.threads
         description = {
@@ -207,7 +207,7 @@ class Bench:
             model.fit(data.X_train, data.Y_train)
 
     def evaluate(self, ids: Any) -> dict[str, float]:
-        """All metrics of the ranked label ids of the test rows, in percent."""
+        """Return all metrics of the ranked label ids of the test rows, in percent."""
         A, B = self.source.propensity
         data = self.source.data
         return metrics.evaluate(data.Y_test, ids, data.Y_train, CUTOFFS, A, B, by_frequency=True)
@@ -230,12 +230,12 @@ class Bench:
         return result | (_forest_facts(model, data.Y_train) if isinstance(model, Bonsai) else {})
 
     def sample(self, size: int) -> Any:
-        """A random sample of `size` test rows (their indices), the same for every system."""
+        """Return a random sample of `size` test rows (their indices), the same for every system."""
         n = self.source.data.X_test.shape[0]
         return np.sort(np.random.default_rng(0).choice(n, min(size, n), replace=False))
 
     def when(self, results: Sequence[Mapping[str, Any]]) -> str:
-        """When times were measured, and how many of them are reused."""
+        """Return when times were measured, and how many of them are reused."""
         made = [result["made"] for result in results]
         first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in (min(made), max(made)))
         reused = sum(t < self.started for t in made)
@@ -244,7 +244,7 @@ class Bench:
 
 
 def _identity(name: str, model: Any) -> dict[str, Any]:
-    """What identifies a system: its class and parameters, or its class and name if it has no parameters."""
+    """Return the identity of a system: its class and parameters, or its class and name without parameters."""
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     if not hasattr(model, "get_params"):
         return {"class": kind, "name": name}
@@ -253,7 +253,7 @@ def _identity(name: str, model: Any) -> dict[str, Any]:
 
 
 def _one_row_ms(model: Any, X: Any) -> float:
-    """Single-row latency: the median over some rows."""
+    """Measure the single-row latency, the median over some rows."""
     times = []
     for row in range(min(_SINGLE_ROWS, X.shape[0])):
         one = X[[row]]
@@ -264,7 +264,7 @@ def _one_row_ms(model: Any, X: Any) -> float:
 
 
 def _forest_facts(model: Bonsai, Y: Any) -> dict[str, Any]:
-    """Shape of the trees, and the size of their training problems."""
+    """Return the shape of the trees, and the size of their training problems."""
     trees = model.trees_
     return {
         "phases_s": model.timings_,

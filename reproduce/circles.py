@@ -78,7 +78,7 @@ def page(
     title: str = "Label trees",
     note: str = "",
 ) -> str:
-    """A self-contained HTML page to zoom into label trees, show the names of labels and search them.
+    """Return a self-contained HTML page to zoom into label trees, show and search the names of labels.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def page(
 
 
 def _tree_data(name: str, tree: LabelTree, shown: Ints) -> dict[str, Any]:
-    """A tree for the page: coordinates as integers, labels as indices into `shown`."""
+    """Return a tree for the page: coordinates as integers, labels as indices into `shown`."""
     circles = pack(tree)
     unit = circles.radius[0] / _GRID
     places = {"x": circles.x, "y": circles.y, "radius": circles.radius}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from .results import Table, plural, signed, title_of
 from .statistics import MIN_DIFFERENCES, holm, paired_t_test
 
-#: What a p-value says of itself wherever it is printed.
+#: The words for p-values wherever they are printed.
 METHOD = "Holm"
 
 
@@ -69,14 +69,14 @@ class Comparisons:
         return self._all[case]
 
     def sentence(self, a: str, b: str, metrics: Sequence[str] | None = None) -> str:
-        """How far system a is from system b, for a list of findings."""
+        """Return how far system a is from system b, for a list of findings."""
         chosen = [self[a, b, metric] for metric in metrics or self.metrics]
         differences = ", ".join(f"{one.metric} {one.text}" for one in chosen)
         where = f" (tested in {self._elsewhere})" if self._elsewhere else ""
         return f"{title_of(a)} − {title_of(b)}: {differences}{where}."
 
     def table(self, title: str = "Pairwise differences") -> Table:
-        """Pairs × metrics."""
+        """Return a table of pairs × metrics."""
         rows = [
             [f"{title_of(a)} − {title_of(b)}", *(self[a, b, m].text for m in self.metrics)]
             for a, b in self.pairs
@@ -103,7 +103,7 @@ class Comparisons:
         )
 
     def records(self) -> list[dict[str, Any]]:
-        """The comparisons for a JSON file, where a missing p is null."""
+        """Return the comparisons for a JSON file, where a missing p is null."""
         return [
             {**one._asdict(), "p": None if math.isnan(one.p) else one.p, "method": METHOD}
             for one in self._all.values()

@@ -17,7 +17,7 @@ _PLACES = ("root", "inner", "leaves")
 
 
 def cost(bench: Bench) -> Result:
-    """Section 4.6 and the abstract."""
+    """Run the experiment of Section 4.6 and the abstract."""
     runs = {
         name: bench.measure(name, factory, timed=True)
         for name, factory in bench.systems.items()
@@ -46,7 +46,7 @@ def cost(bench: Bench) -> Result:
 
 
 def _work(run: Mapping[str, Any]) -> dict[str, float]:
-    """(row, classifier) pairs in all trees of a run, by kind of node; empty for other systems."""
+    """Return (row, classifier) pairs in all trees of a run, by kind of node; empty for other systems."""
     if "trees" not in run:
         return {}
     return {place: sum(tree["work"][place] for tree in run["trees"]) for place in _PLACES}

@@ -32,7 +32,7 @@ _FOREST_CURVES = ("metrics", "equal", "dropped")
 
 
 def branching_for(depth: int, n_labels: int) -> int:
-    """The smallest branching factor K with K^depth ≥ n_labels; 64 for 4,000 labels and depth 2.
+    """Return the smallest branching factor K with K^depth ≥ n_labels; 64 for 4,000 labels and depth 2.
 
     >>> branching_for(2, 4000), branching_for(3, 8), branching_for(6, 4108)
     (64, 2, 5)
@@ -43,7 +43,7 @@ def branching_for(depth: int, n_labels: int) -> int:
 
 
 def depth(bench: Bench) -> Result:
-    """Figure 5."""
+    """Run the experiment of Figure 5."""
     n_labels = int(np.count_nonzero(bench.source.data.Y_train.sum(axis=0)))
     depths = [d for d in DEPTHS if (d > 2 or n_labels < _MANY_LABELS) and 2 ** (d - 1) < n_labels]
     runs: dict[int, list[dict[str, Any]]] = {d: [] for d in depths}
@@ -101,7 +101,7 @@ def depth(bench: Bench) -> Result:
 
 
 def _depth_comparisons(runs: dict[int, list[dict[str, Any]]]) -> Comparisons:
-    """The deepest tree with the shallowest one, for each curve."""
+    """Compare the deepest tree with the shallowest one, for each curve."""
     names = {f"{title}, depth {d}": (curve, d) for curve, title in CURVES.items() for d in runs}
 
     def values(name: str, metric: str) -> list[float]:
@@ -124,7 +124,7 @@ def _depth_remarks(runs: dict[int, list[dict[str, Any]]]) -> list[str]:
 
 
 def _with_and_without(bench: Bench, model: Bonsai) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics of the predictions, and with the labels of early leaves dropped."""
+    """Return metrics of the predictions, and with the labels of early leaves dropped."""
     X = bench.source.data.X_test
     metrics = bench.evaluate(model.top_k(X, max(CUTOFFS))[0])
     ids, scores = without_early_leaves(model).top_k(X, max(CUTOFFS))
@@ -220,7 +220,7 @@ def _depth_findings(runs: dict[int, list[dict[str, Any]]], compared: Comparisons
 
 
 def propagation(bench: Bench) -> Result:
-    """Section 2.4."""
+    """Run the experiment of Section 2.4."""
     systems = {name: preset(name, n_trees=1) for name in ("bonsai-i", "parabel")}
     runs = {
         name: [

@@ -77,7 +77,7 @@ def _records(source: Path, part: str) -> Iterator[Record]:
 
 
 def _record(text: bytes, place: str, stem: str | None) -> Record:
-    """A document with its parts as plain strings; `place` is for messages."""
+    """Return a document with its parts as plain strings; `place` is for messages."""
     try:
         given = json.loads(text)
         body = given["main_body"]
@@ -117,7 +117,7 @@ def _indicator(records: list[Record], labels: list[str]) -> csr_array:
 
 
 def _names(source: Path) -> dict[str, str]:
-    """Names of the concepts from the file that comes beside the documents, if it is there."""
+    """Return the names of concepts from the file that comes beside the documents, if it is there."""
     for name in _CONCEPT_FILES:
         for path in (source / name, source / "dataset" / name):
             if path.is_file():

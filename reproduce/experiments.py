@@ -176,7 +176,7 @@ def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
 
 
 def _heading(bench: Bench, result: Result) -> str:
-    """What a figure says about itself: the data set and the seeds."""
+    """Return the heading of a figure: the data set and the seeds."""
     seeds = plural(bench.seeds, "seed") if result.seeds is None else result.seeds
     return " · ".join([bench.source.heading, *([seeds] if seeds else [])])
 

@@ -24,7 +24,7 @@ ROOT_VARIABLE = "BONSAI_DATA"
 
 
 class _Source(NamedTuple):
-    """How a data set lies in its folder."""
+    """The layout of a data set in its folder."""
 
     read: Callable[["_Source", Path, str], Dataset]
     origin: str  # how to get it
@@ -34,7 +34,7 @@ class _Source(NamedTuple):
 
 
 def find(name: str, root: PathLike | None = None) -> Path:
-    """The folder of a data set.
+    """Return the folder of a data set.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def find(name: str, root: PathLike | None = None) -> Path:
 
 
 def data_root(root: PathLike | None = None) -> Path:
-    """The folder that holds the folders of the data sets."""
+    """Return the folder that holds the folders of the data sets."""
     if root or os.environ.get(ROOT_VARIABLE):
         return Path(root or os.environ[ROOT_VARIABLE])
     home = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
@@ -74,7 +74,7 @@ def data_root(root: PathLike | None = None) -> Path:
 
 
 def known_name(name: str) -> str:
-    """The name of a known data set as it is written here."""
+    """Return the name of a known data set as it is written here."""
     lower = name.lower()
     if lower not in SOURCES and lower not in PAPER:
         hint = ""
@@ -86,12 +86,12 @@ def known_name(name: str) -> str:
 
 
 def load(name: str, root: PathLike | None = None, test: str | None = None) -> Dataset:
-    """A known data set as matrices.
+    """Return a known data set as matrices.
 
     Text is turned into TF-IDF features (sublinear, words of at least two rows) fitted on the training part,
     and labels that occur only in the test part of a text set are left out.
 
-    Nothing is downloaded. For a data set that is missing, the error says where it comes from and what to do
+    Nothing is downloaded. For a data set that is missing, the error names its source and what to do
     with its files. Data sets of the paper are compared with `repository.PAPER`; a difference gives a warning.
 
     Parameters
@@ -199,7 +199,7 @@ def _read_matrices(source: _Source, folder: Path, test: str) -> Dataset:
 
 
 def _label_lines(folder: Path, n_labels: int) -> list[str] | None:
-    """Names from labels.txt, a label a line: a name, or id and name with a tab between them."""
+    """Read names from labels.txt, a label a line: a name, or id and name with a tab between them."""
     if not (folder / "labels.txt").is_file():
         return None
     lines = (folder / "labels.txt").read_text("utf-8").splitlines()
@@ -237,7 +237,7 @@ def _indicator(records: list[dict[str, Any]], field: str, ids: list[Any]) -> csr
 
 
 def _names_of(folder: Path, ids: list[Any]) -> list[str]:
-    """Names from label_names.tsv (id, name, …), plain or compressed, made unique."""
+    """Read names from label_names.tsv (id, name, …), plain or compressed, and make them unique."""
     known: dict[str, str] = {}
     for path, opened in ((folder / "label_names.tsv", open), (folder / "label_names.tsv.gz", gzip.open)):
         if path.is_file():

@@ -27,7 +27,7 @@ _FIGURES = {
 
 
 def statistics(bench: Bench) -> Result:
-    """Table 1."""
+    """Run the experiment of Table 1."""
     source = bench.source
     found = statistics_of(source.data)
     used = int(np.count_nonzero(source.data.Y_train.sum(axis=0)))
@@ -56,7 +56,7 @@ def _figure(value: float) -> str:
 
 
 def powerlaw(bench: Bench) -> Result:
-    """Figure 1 and equation 1."""
+    """Run the experiment of Figure 1 and equation 1."""
     counts = remarks.label_counts(bench.source.data)
     used = np.sort(counts[counts > 0])[::-1]
     law = fit_power_law(counts)
@@ -95,7 +95,7 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 
 
 def partition(bench: Bench) -> Result:
-    """Figure 3."""
+    """Run the experiment of Figure 3."""
     names = bench.source.data.label_names
     counts = remarks.label_counts(bench.source.data)
     trees: dict[str, LabelTree] = {}

@@ -53,7 +53,7 @@ class Circles:
 
 
 def pack(tree: LabelTree, labels: bool = True, gap: float = _GAP) -> Circles:
-    """Nested circles of a tree; equal trees give equal circles.
+    """Pack a tree into nested circles; equal trees give equal circles.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def pack(tree: LabelTree, labels: bool = True, gap: float = _GAP) -> Circles:
 
 
 def _pack_siblings(radii: Floats) -> tuple[Floats, float]:
-    """Centres of disjoint circles, and the radius of the smallest enclosing circle, which is centred at 0.
+    """Return centres of disjoint circles, and the radius of their smallest enclosing circle around 0.
 
     Front-chain packing, largest circles first: the outermost circles form a ring. The next circle is placed
     so that it touches two neighbours of the ring, near the middle, and joins the ring between them. If it
@@ -144,7 +144,7 @@ def _pack_siblings(radii: Floats) -> tuple[Floats, float]:
 
 
 def _touching(a: Floats, ra: float, b: Floats, rb: float, r: float) -> tuple[float, float]:
-    """Centre of the circle of radius r that touches two others, to the right of the line from a to b."""
+    """Return the centre of the circle of radius r that touches two others, to the right of the line a b."""
     dx, dy = b - a
     distance = math.hypot(dx, dy)
     ux, uy = dx / distance, dy / distance
@@ -156,7 +156,7 @@ def _touching(a: Floats, ra: float, b: Floats, rb: float, r: float) -> tuple[flo
 
 
 def _enclose(points: Floats, radii: Floats) -> Circle:
-    """The smallest circle that encloses the given ones.
+    """Return the smallest circle that encloses the given ones.
 
     It is determined by up to three of them, the basis. While some circle is not enclosed, the farthest one
     joins the basis, and the smallest circle that encloses the basis is determined by a part of it. The radius
@@ -192,7 +192,7 @@ def _within(inner: Circle, outer: Circle) -> bool:
 
 
 def _circles_around(circles: list[Circle]) -> Iterator[Circle]:
-    """Circles that are tangent to one to three given ones and enclose them."""
+    """Return the circles that are tangent to one to three given ones and enclose them."""
     (x0, y0, r0), *others = circles
     if not others:
         yield x0, y0, r0
@@ -225,7 +225,7 @@ def _circles_around(circles: list[Circle]) -> Iterator[Circle]:
 
 @cache
 def _grid(n: int) -> tuple[Floats, float]:
-    """Centres of n unit circles on a hexagonal grid, and the radius of an enclosing circle centred at 0."""
+    """Return centres of n unit circles on a hexagonal grid, and the radius of an enclosing circle at 0."""
     reach = math.isqrt(n) + 3
     row, column = np.mgrid[-reach : reach + 1, -reach : reach + 1].reshape(2, -1)
     lattice = np.column_stack([2.0 * column + row % 2, math.sqrt(3) * row])

@@ -1,4 +1,4 @@
-"""The figures. Colours are those of Okabe and Ito; markers and lines repeat what the colours say."""
+"""The figures. Colours are those of Okabe and Ito; markers and lines repeat the meaning of the colours."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def require() -> None:
-    """Raise an ImportError that says what to install if Matplotlib is missing."""
+    """Raise an ImportError with the command to install Matplotlib if it is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -70,7 +70,7 @@ def save(draw: "Callable[[], Figure]", path: str, heading: str) -> None:
 
 
 def _figure(height: float, rows: int = 1, columns: int = 1, **options: Any) -> "tuple[Figure, Any]":
-    """A figure with `rows` × `columns` axes, as an array of that shape."""
+    """Return a figure with `rows` × `columns` axes, as an array of that shape."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -82,7 +82,7 @@ def _colours(names: Sequence[str]) -> list[str]:
 
 
 def dots(runs: Runs, rows: Sequence[Sequence[str]]) -> "Figure":
-    """One panel for each metric, one row for each system: a small dot for each run, a diamond for the mean.
+    """Draw a panel for each metric, a row for each system: small dots for runs, a diamond for the mean.
 
     Each panel has its own scale, which does not start at 0, so that differences can be seen.
     """
@@ -105,7 +105,7 @@ def dots(runs: Runs, rows: Sequence[Sequence[str]]) -> "Figure":
 
 
 def times(runs: Runs) -> "Figure":
-    """Training and prediction times, from 0."""
+    """Draw training and prediction times, from 0."""
     names = list(runs)
     panels = {
         "fit_s": "training (s)",
@@ -139,7 +139,7 @@ def times(runs: Runs) -> "Figure":
 
 
 def power_law(counts: Any, law: PowerLaw) -> "Figure":
-    """Label frequencies in descending order, log-log, with the fitted power law."""
+    """Draw label frequencies in descending order, log-log, with the fitted power law."""
     ranks = np.unique(np.rint(np.geomspace(1, len(counts), 400)).astype(int))
     figure, grid = _figure(3.8)
     axes = grid[0][0]
@@ -155,7 +155,7 @@ def power_law(counts: Any, law: PowerLaw) -> "Figure":
 
 
 def partitions(trees: Mapping[str, Any]) -> "Figure":
-    """Label trees as nested circles, side by side."""
+    """Draw label trees as nested circles, side by side."""
     from . import circles, packing
 
     figure, grid = _figure(0.55 + _WIDTH / 2, 1, len(trees))
@@ -192,7 +192,7 @@ _CUTOFF_COLOURS = {1: BLUE, 3: GREEN, 5: VERMILION}
 def depth_curves(
     runs: Mapping[int, Sequence[Mapping[str, Any]]], paper: Mapping[str, Any], reference: str | None
 ) -> "Figure":
-    """Left: P@k and nDCG@k by depth. Right: change from the shallowest tree, with the paper's curves."""
+    """Draw P@k and nDCG@k by depth; on the right the change from the shallowest tree, and the paper's."""
     figure, grid = _figure(7.4, 2, 2)
     depths = list(runs)
     for (left, right), metric, cut in zip(grid, ("P", "nDCG"), (1, 5), strict=True):
@@ -217,7 +217,7 @@ def depth_curves(
 
 
 def _depth_legend(figure: "Figure", paper_lines: list[Any], paper_labels: list[str]) -> None:
-    """One legend for all panels: what the lines mean, what the colours on the left mean, the paper's sets."""
+    """Draw one legend for all panels: the lines, the colours on the left, and the paper's sets."""
     from matplotlib.lines import Line2D
 
     lines = [Line2D([], [], **curve.look(GREY)) for curve in DEPTH_CURVES.values()]
@@ -236,7 +236,7 @@ def _depth_legend(figure: "Figure", paper_lines: list[Any], paper_labels: list[s
 def _paper_change(
     axes: "Axes", paper: Mapping[str, Any], reference: str | None, metric: int, cut: int
 ) -> None:
-    """The paper's curves as change from its shallowest tree; that of the related data set is bolder."""
+    """Draw the paper's curves as change from its shallowest tree; that of the related set is bolder."""
     for (name, curve), colour, marker in zip(paper.items(), (VERMILION, PURPLE, ORANGE), "xv+", strict=True):
         first = curve[min(curve)][metric][cut]
         change = [curve[d][metric][cut] - first for d in curve]
@@ -257,7 +257,7 @@ SURVIVAL_BEAMS = (10, 1)
 
 
 def survival(runs: Runs, step: float) -> "Figure":
-    """Share of true labels whose path is still in the beam, after each step down."""
+    """Draw the share of true labels whose path is still in the beam, after each step down."""
     figure, grid = _figure(4.15, 1, 2, sharey=True)
     longest = max(run["steps"] for of in runs.values() for run in of)
     for axes, group, title in zip(

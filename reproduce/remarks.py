@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a result: where the data cannot show what an experiment asks."""
+"""Remarks beside a result: where the data cannot show what an experiment measures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +15,12 @@ _POOR_FIT = 0.8  # R² of a power law below which it is none
 
 
 def label_counts(data: Dataset) -> Any:
-    """Training rows of each label."""
+    """Return the number of training rows of each label."""
     return np.asarray(data.Y_train.sum(axis=0)).ravel().astype(np.int64)
 
 
 def no_tail(data: Dataset, pairs: int | None = None) -> list[str]:
-    """Remarks on missing or few tail labels. `pairs`: (row, tail label) pairs of the evaluated test rows."""
+    """Return remarks on missing or few tail labels. `pairs`: (row, tail label) pairs of the test rows."""
     counts = label_counts(data)
     tail = (counts > 0) & (counts < TAIL_ROWS)
     if not tail.any():
@@ -39,7 +39,7 @@ def no_tail(data: Dataset, pairs: int | None = None) -> list[str]:
 
 
 def single_leaf(data: Dataset, max_leaf_size: int = 100) -> list[str]:
-    """A remark where all labels fit into one leaf, so that a tree is one-vs-rest."""
+    """Return a remark if all labels fit into one leaf, so that a tree is one-vs-rest."""
     used = int(np.count_nonzero(label_counts(data)))
     if used > max_leaf_size:
         return []
@@ -50,7 +50,7 @@ def single_leaf(data: Dataset, max_leaf_size: int = 100) -> list[str]:
 
 
 def no_cooccurrence(data: Dataset) -> list[str]:
-    """A remark where labels cannot be represented by other labels."""
+    """Return a remark if labels cannot be represented by other labels."""
     if np.diff(data.Y_train.indptr).max(initial=0) > 1:
         return []
     return [
@@ -60,14 +60,14 @@ def no_cooccurrence(data: Dataset) -> list[str]:
 
 
 def poor_fit(r_squared: float) -> list[str]:
-    """A remark where frequencies do not follow a power law."""
+    """Return a remark if frequencies do not follow a power law."""
     if r_squared >= _POOR_FIT:
         return []
     return [f"The label frequencies do not follow a power law (R² = {r_squared:.2f})."]
 
 
 def equal_systems(runs: Mapping[str, Sequence[Mapping[str, Any]]], metrics: Sequence[str]) -> list[str]:
-    """A remark for each group of systems whose metrics are equal in every run."""
+    """Return a remark on each group of systems whose metrics are equal in every run."""
     points = {
         title_of(name): [run["metrics"][metric] for run in of for metric in metrics]
         for name, of in runs.items()
@@ -76,7 +76,7 @@ def equal_systems(runs: Mapping[str, Sequence[Mapping[str, Any]]], metrics: Sequ
 
 
 def coinciding(curves: Mapping[str, Sequence[float]], tolerance: float, what: str = "curves") -> list[str]:
-    """A remark for each group of curves that agree within `tolerance` at every point.
+    """Return a remark on each group of curves that agree within `tolerance` at every point.
 
     >>> coinciding({"a": [1.0, 2.0], "b": [1.0, 2.01], "c": [5.0, 1.0]}, 0.05)
     ['These curves coincide (to 0.05): a; b. The data cannot tell them apart.']

@@ -72,7 +72,7 @@ def write(folder: Path, experiments: Mapping[str, Experiment]) -> None:
 
 
 def _seeds_line(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Numbers of seeds by data set."""
+    """Return the numbers of seeds by data set."""
     seeds: dict[str, set[int]] = {}
     for result in (result for of in results.values() for result in of):
         seeds.setdefault(result["data"], set()).add(result["seeds"])
@@ -84,7 +84,7 @@ def _seeds_line(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def _files(name: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(kind, path relative to the report) of the files of a result."""
+    """Return (kind, path relative to the report) of each file of a result."""
     stem = f"{name}/{result['slug']}"
     figure = [("PNG", f"{stem}.png"), ("SVG", f"{stem}.svg")] if result["figure"] else []
     pages = [("interactive page", f"{stem}.{ending}") for ending in result["pages"]]

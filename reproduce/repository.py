@@ -74,7 +74,7 @@ class PaperSet(NamedTuple):
         return PROPENSITY[self.name]
 
     def differences(self, found: Statistics) -> list[str]:
-        """Differences between a data set and Table 1, in words; empty if there are none.
+        """Return the differences between a data set and Table 1, in words; empty if there are none.
 
             Examples
             --------
@@ -130,7 +130,7 @@ PAPER = _sets(
 
 
 def statistics(data: Dataset) -> Statistics:
-    """The statistics of Table 1 of the paper, for any data set.
+    """Return the statistics of the paper's Table 1, for any data set.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _ones(Y: csr_array) -> int:
 
 
 def locate(about: PaperSet, root: Path) -> Path:
-    """The folder that holds the files, or an error that says what to fetch.
+    """Return the folder that holds the files; the error for a missing one names what to fetch.
 
     It has the set's name, or is what an archive unpacks to, inside that folder or beside it.
     """
@@ -184,7 +184,7 @@ def locate(about: PaperSet, root: Path) -> Path:
 
 
 def read(about: PaperSet, folder: Path) -> Dataset:
-    """The matrices, with a warning where they are not those of the paper."""
+    """Return the matrices, with a warning where they are not those of the paper."""
     layouts = _layouts(about)
     try:
         files = [find_part(folder, part, layouts) for part in LONG_NAMES]
@@ -213,7 +213,7 @@ def _layouts(about: PaperSet) -> tuple[Layout, ...]:
 
 
 def _names(layout: Layout) -> list[str]:
-    """The files of both parts in a layout."""
+    """Return the files of both parts in a layout."""
     return [name.format(part=part, long=LONG_NAMES[part]) for part in LONG_NAMES for name in layout if name]
 
 
@@ -230,7 +230,7 @@ def _advice(about: PaperSet, folder: Path) -> str:
 
 
 def _widened(matrix: csr_array, columns: int) -> csr_array:
-    """The matrix of a test part with as many columns as the training part has."""
+    """Return the matrix of a test part with as many columns as the training part has."""
     if matrix.shape[1] > columns:
         raise ValueError(f"the test part has {matrix.shape[1]} columns, but the training part {columns}")
     return to_csr(matrix.indptr, matrix.indices, matrix.data, columns)

@@ -1,4 +1,4 @@
-"""What an experiment returns: numbers, tables, a figure, findings and remarks. Nothing is written here."""
+"""The result of an experiment: numbers, tables, a figure, findings and remarks. Nothing is written here."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Result:
     tables : list of Table
         Summaries.
     findings : list of str
-        What the numbers say, in sentences.
+        The main results, in sentences.
     caption : str
         How the numbers were obtained.
     draw : callable, optional
@@ -68,11 +68,11 @@ class Result:
     pages : dict
         Further files by extension: interactive pages.
     remarks : list of str
-        Where the data cannot show what the experiment asks.
+        Where the data cannot show what the experiment measures.
     comparisons : list of dict
         Differences with their p-values; see `Comparisons.records`.
     seeds : str, optional
-        What the figure says about seeds; default: their number. Empty where no randomness is involved.
+        The words about seeds in the figure; default: their number. Empty where no randomness is involved.
     """
 
     numbers: list[dict[str, Any]]
@@ -110,12 +110,12 @@ class Experiment(NamedTuple):
 
 
 def title_of(name: str) -> str:
-    """The name of a system in tables and figures."""
+    """Return the name of a system in tables and figures."""
     return TITLES.get(name, name)
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Mean ± standard deviation.
+    """Format mean ± standard deviation.
 
     >>> spread([1.0, 3.0]), spread([2.0]), spread([])
     ('2.00 ± 1.41', '2.00', '–')
@@ -127,7 +127,7 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """A count with its noun.
+    """Format a count with its noun.
 
     >>> plural(1, "seed"), plural(1200, "row")
     ('1 seed', '1,200 rows')
@@ -136,7 +136,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """A difference with its sign; the minus is typographic.
+    """Format a difference with its sign; the minus is typographic.
 
     >>> signed(-0.5), signed(1.0)
     ('−0.50', '+1.00')
@@ -145,7 +145,7 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def printed(value: float) -> str:
-    """A published number with one or two decimals.
+    """Format a published number with one or two decimals.
 
     >>> printed(83.0), printed(73.57), printed(81.627)
     ('83.0', '73.57', '81.63')
@@ -154,7 +154,7 @@ def printed(value: float) -> str:
 
 
 def flat(name: str, runs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of the CSV file: these metrics for each run of a system."""
+    """Return rows of the CSV file: these metrics for each run of a system."""
     return [
         {"system": name, "seed": seed, **{key: run["metrics"][key] for key in keys}}
         for seed, run in enumerate(runs)
@@ -169,7 +169,7 @@ def measured_table(
     published: Mapping[str, Sequence[float]] | None = None,
     note: str = "",
 ) -> Table:
-    """Systems × metrics, mean ± sd, with the paper's numbers for the data set where it has some.
+    """Return systems × metrics, mean ± sd, with the paper's numbers for the data set where it has some.
 
     `published` holds a system's numbers in the order of `keys`; systems of the paper alone get a row too.
     """
@@ -188,7 +188,7 @@ def measured_table(
 def published_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], note: str = ""
 ) -> Table:
-    """A table of the paper; missing numbers are None."""
+    """Return a table of the paper; missing numbers are None."""
     text = lambda cell: "–" if cell is None else printed(cell) if isinstance(cell, float) else str(cell)
     cells = [[text(cell) for cell in row] for row in rows]
     return Table(f"{title} {PUBLISHED}", list(columns), cells, note)

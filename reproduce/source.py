@@ -75,12 +75,12 @@ class Source(NamedTuple):
 
 
 def known_names() -> Sequence[str]:
-    """Names that `load` accepts."""
+    """Return the names that `load` accepts."""
     return (*known.SOURCES, *PAPER)
 
 
 def canonical(text: str) -> str:
-    """One way to write what users write in several: upper case in names, ``./`` and ``/`` around folders."""
+    """Return the canonical form of a name: in lower case, and without ``./`` and ``/`` around folders."""
     if text.lower() in known_names() or text.lower().startswith(_GENERATED):
         return text.lower()
     name, named, text = _name_of(text)
@@ -111,7 +111,7 @@ def check(text: str) -> None:
 
 
 def load(text: str) -> Source:
-    """The data that `text` names; see `check` for what that can be."""
+    """Return the data that `text` names; `check` has the accepted forms."""
     text = canonical(text)
     check(text)
     name, _, text = _name_of(text)
@@ -152,7 +152,7 @@ def _from_files(text: str) -> Dataset:
 
 
 def _read_parts(train: tuple[Path, Path | None], test: tuple[Path, Path | None]) -> Dataset:
-    """Training and test files, each with features and perhaps a file of its own for labels.
+    """Read training and test files, each with features and perhaps a file of its own for labels.
 
     Ids of svmlight files are read as if they began at 0: in both, so that features remain the same.
     """

@@ -20,7 +20,7 @@ class PowerLaw(NamedTuple):
 
 
 def fit_power_law(counts: Sequence[float] | Array) -> PowerLaw:
-    """Least-squares fit of log N_r on log r, at ranks that are evenly spaced on the log scale.
+    """Fit log N_r on log r by least squares, at ranks that are evenly spaced on the log scale.
 
     Each decade of ranks has the same weight. With one point per label, the many labels of one or two rows
     would determine the fit. Zeros are ignored. Fewer than two labels give NaN.
@@ -40,12 +40,12 @@ def fit_power_law(counts: Sequence[float] | Array) -> PowerLaw:
     return PowerLaw(-float(slope), math.exp(intercept), 1 - residual / total if total else math.nan)
 
 
-#: Fewer differences than this are not tested: with two or three seeds a p-value says nothing.
+#: Fewer differences than this are not tested: with two or three seeds a p-value has no meaning.
 MIN_DIFFERENCES = 5
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """(mean difference a − b, two-sided p) over pairs; a side of one value is compared with all of the other.
+    """Return (mean difference a − b, two-sided p) over pairs; a side of one value is paired with all others.
 
     p is NaN where there are fewer than ``MIN_DIFFERENCES`` pairs, and where all differences are equal: then
     nothing varies with the seed, and a test over seeds has no meaning.
@@ -62,7 +62,7 @@ def paired_t_test(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for multiple comparisons by Holm's step-down method; NaN stays NaN, uncounted.
+    """Adjust p-values for multiple comparisons by Holm's step-down method; NaN stays NaN, uncounted.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -76,7 +76,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (n − 1); that of one value is NaN.
+    """Return mean and standard deviation (n − 1); that of one value is NaN.
 
     >>> mean_and_sd([1.0, 3.0])
     (2.0, 1.4142135623730951)

@@ -38,7 +38,7 @@ class Store:
         compute: Callable[[], dict[str, Any]],
         fresh: Callable[[dict[str, Any]], bool] = lambda result: True,
     ) -> dict[str, Any]:
-        """The stored result, if there is one that `fresh` accepts; otherwise `compute()`, now stored."""
+        """Return the stored result if `fresh` accepts it; otherwise store and return `compute()`."""
         unit = {**unit, "package": package_digest()}
         path = self.folder / f"{digest(unit)[:32]}.json"
         if path.exists():
@@ -65,13 +65,13 @@ def write_text(path: PathLike, text: str) -> None:
 
 
 def digest(content: Any) -> str:
-    """SHA-256 of a JSON object that may hold arrays and matrices."""
+    """Return the SHA-256 of a JSON object that may hold arrays and matrices."""
     text = json.dumps(content, sort_keys=True, default=lambda value: joblib.hash(value))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def data_digest(data: Dataset) -> str:
-    """SHA-256 of the matrices of a data set; names of labels and features are ignored."""
+    """Return the SHA-256 of a data set's matrices; names of labels and features are ignored."""
     sha = hashlib.sha256()
     for matrix in data[:4]:
         canonical = csr_array(matrix)
@@ -83,13 +83,13 @@ def data_digest(data: Dataset) -> str:
 
 @cache
 def package_digest() -> str:
-    """The version of the package and the bytes of its compiled core."""
+    """Return the version of the package and the digest of its compiled core."""
     with open(os.fspath(_core.__file__), "rb") as file:
         return f"{version('bonsai-xmc')} {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
 
 
 def _plain(value: Any) -> Any:
-    """NumPy numbers and arrays as plain Python values."""
+    """Return NumPy numbers and arrays as plain Python values."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")

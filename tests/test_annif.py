@@ -115,7 +115,7 @@ def site(tmp_path_factory):
 
 
 def scores(output):
-    """The metrics that `annif eval` prints."""
+    """Return the metrics that `annif eval` prints."""
     lines = (re.match(r"(.+?):?\s+([\d.]+)$", line) for line in output.splitlines())
     return {line[1]: float(line[2]) for line in lines if line}
 
@@ -161,7 +161,7 @@ def test_the_model_is_that_of_the_parameters(site):
     assert (trees.classifiers_, trees.branching_factor, trees.balance) == ("leaf", 100, "none")
 
 
-def test_files_have_names_that_annif_knows(site):
+def test_files_have_names_that_annif_expects(site):
     files = {path.name for path in (site.folder / "data/projects/best").iterdir()}
     assert files == {"bonsai-model", "vectorizer", "bonsai-train-x.npz", "bonsai-train-y.npz"}
 
@@ -389,7 +389,7 @@ def test_a_fusion_may_be_the_model_of_a_project(backend, tmp_path):
         another(backend, limit=3).suggest([Document(text="owl")])
 
 
-def test_train_over_what_is_there(backend, tmp_path):
+def test_training_again_replaces_the_model(backend, tmp_path):
     backend.train(CORPUS)
     first = (tmp_path / "bonsai-model").read_bytes()
     backend.train(CORPUS)

@@ -29,7 +29,7 @@ def folder(cli_folder):
 
 
 def estimator_of(*line):
-    """The estimator that `bonsai train` would fit."""
+    """Return the estimator that `bonsai train` would fit."""
     args = parser.make_parser().parse_args(line)
     return train.estimator(args, train.given_parameters(args), Inputs())
 
@@ -132,7 +132,7 @@ def test_without_options_the_defaults_of_python_hold(options):
     assert estimator_of("train", "x", "-o", "y", *options).get_params() == Bonsai(**given).get_params()
 
 
-def test_options_win_over_the_parameter_file_which_wins_over_the_preset(tmp_path):
+def test_options_override_the_parameter_file_which_overrides_the_preset(tmp_path):
     (tmp_path / "p.json").write_text('{"max_leaf_size": 50, "tol": 0.01, "C": 2}')
     line = [
         "train",
@@ -202,7 +202,7 @@ def test_the_default_model_is_that_of_python(bonsai, tmp_path, folder, data):
 
 
 def printed_defaults():
-    """The options of `bonsai train` for parameters, with the defaults that --help prints."""
+    """Return the options of `bonsai train` for parameters, with the defaults that --help prints."""
     text = " ".join(parser.make_parser().verbs["train"].format_help(everything=True).split())
     found = {}
     for name in DEFAULTS:

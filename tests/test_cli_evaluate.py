@@ -31,7 +31,7 @@ def folder(tmp_path_factory, cli_folder):
 
 
 def by_hand(truth, predicted):
-    """Precision, recall and F1 over all pairs, and the mean F1 of labels."""
+    """Return precision, recall and F1 over all pairs, and the mean F1 of labels."""
     hits = sum(len(set(t) & set(p)) for t, p in zip(truth, predicted, strict=True))
     found, true = sum(map(len, predicted)), sum(map(len, truth))
     labels = {label for row in (*truth, *predicted) for label in row}

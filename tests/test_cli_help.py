@@ -128,7 +128,7 @@ def test_train_help_shows_ten_options_and_help_all_the_rest():
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_help_says_what_options_do_and_their_defaults(name):
+def test_help_describes_options_and_their_defaults(name):
     verb = VERBS[name]
     assert verb.format_help(everything=True).count("\n  bonsai ") == 2, "two examples"
     for action in verb._actions:

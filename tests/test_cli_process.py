@@ -228,9 +228,9 @@ def long_work(tmp_path_factory):
 
 @contextlib.contextmanager
 def started(line, **kwargs):
-    """A process that ends with the test, whatever happens, and after a minute at the latest.
+    """Start a process that ends with the test in any case, and after a minute at the latest.
 
-    It listens to interrupts even where the tests do not, as in the background of a script.
+    It handles interrupts even where the tests ignore them, as in the background of a script.
     """
     listen = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(line, preexec_fn=listen, **kwargs) as process:

@@ -137,7 +137,7 @@ def shape(model):
     ],
 )
 def test_trees_have_the_shape_of_omikujis(values, expected):
-    """As the files of omikuji 0.5.2 show it for 2,000 labels in balanced trees."""
+    """The shape is that in files of omikuji 0.5.2 for 2,000 labels in balanced trees."""
     labels = np.arange(4000) % 2000
     rng = np.random.default_rng(0)
     X = csr_array(

@@ -1,4 +1,4 @@
-"""What every kind of fitted model promises, whatever ranks its labels."""
+"""The contract of every kind of fitted model, by any method of ranking labels."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ def case(request):
 
 @pytest.fixture(scope="module", params=[kind for kind in KINDS if kind not in MADE])
 def trained(request):
-    """The same, of the kinds that are the result of a `fit`."""
+    """A fitted model of each kind that a call of `fit` makes; not to be changed."""
     return case_of(request.param)
 
 
@@ -178,7 +178,7 @@ def test_copies_predict_the_same(case, way):
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-def test_a_file_gives_the_model_back(case, tmp_path, mmap):
+def test_a_model_from_its_file_is_equal(case, tmp_path, mmap):
     path = tmp_path / "model.bonsai"
     case.model.save(path)
     given = {"encoder": vectors_of} if case.model.fitted_.encoded is not None else {}

@@ -103,7 +103,7 @@ def wait_for(port, process):
 
 
 def check_proxy(server, port, certificate, texts):
-    """TLS, a body of some megabytes, keep-alive, and who is the client."""
+    """TLS, a body of some megabytes, keep-alive, and the address of the client."""
     connection = Secure(port, certificate)
     long = 300 * [10_000 * "a "]  # 6 MB
     for body, n in (({"text": texts[0]}, 1), ({"texts": long}, 300), ({"texts": texts[:20]}, 20)):
@@ -134,7 +134,7 @@ def test_nginx_passes_requests_on(model, certificate, tmp_path):
     (tmp_path / "site.conf").write_text(site)
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     folders = " ".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
-    user = "user root;" if os.geteuid() == 0 else ""  # who may write there
+    user = "user root;" if os.geteuid() == 0 else ""  # the user that may write to these folders
     (tmp_path / "nginx.conf").write_text(
         f"{user} daemon off; pid {tmp_path}/pid; error_log stderr; events {{}} "
         f"http {{ access_log off; {folders} include {tmp_path}/site.conf; }}"
@@ -229,8 +229,8 @@ def test_the_command_of_the_unit_serves_and_reloads(model, tmp_path):
     assert int(setting(unit, "TimeoutStopSec")) > 30
 
 
-def test_the_image_runs_what_there_is(model):
-    """It is not built here; its command and its health check are run."""
+def test_the_image_runs_commands_that_exist(model):
+    """The image is not built here; its command and its health check are run."""
     text = (DEPLOY / "Containerfile").read_text()
     entry, health = (
         json.loads(re.search(rf"^{name} (\[.*\])$", text, re.M)[1])

@@ -189,7 +189,7 @@ def test_documents_are_read_as_a_stream(monkeypatch):
 
 # Faults
 
-DEEP = 800  # brackets: json reads them, but what calls itself for each of them does not
+DEEP = 800  # brackets: json reads them, but a function that recurses at each of them fails
 NESTED = b"[" * DEEP + b"]" * DEEP
 TOO_DEEP = b"[" * 100_000
 
@@ -331,7 +331,7 @@ def test_label_separators_are_detected_or_given(tmp_path, separator, cell, label
     assert [d.labels for d in read_documents(path, label_separator=separator)] == [labels]
 
 
-def test_rows_of_features_stay_what_they_were():
+def test_rows_of_features_are_not_taken_for_documents():
     for beginning, kind in (
         (b"2 3 4\n0,1 1:0.5\n", "xc"),
         (b"2 3\n1:0.5\n", "matrix"),
@@ -345,7 +345,7 @@ def test_rows_of_features_stay_what_they_were():
 ANNIF = "An old book\thttp://x/arabiska\nTwo\tarabiska; kemi\nThree\ta b\nFour\ta|b\nFive\t<u:a>, <u:b>\n"
 
 
-def test_other_separators_than_annif_has(tmp_path):
+def test_other_separators_than_those_of_annif(tmp_path):
     """Labels such as `arabiska;` are left out and reported."""
     path = write(tmp_path / "d.tsv", ANNIF)
     documents = read_documents(path, format="annif")
@@ -367,7 +367,7 @@ def test_other_separators_than_annif_has(tmp_path):
     assert taken[2] == ["arabiska;", "kemi"]
 
 
-def test_formats_that_say_how_labels_are_separated(tmp_path):
+def test_formats_that_fix_how_labels_are_separated(tmp_path):
     path = write(tmp_path / "d.txt", "__label__a one two\n")
     with says(f"{path} is a file of fasttext, a format that fixes how labels are separated"):
         read_documents(path, label_separator=";")

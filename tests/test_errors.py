@@ -160,7 +160,7 @@ def test_fit_rejects_invalid_sample_weights(blocks, weights, message):
 
 
 def test_weights_that_are_all_zero(blocks):
-    # The second is ours, where scikit-learn does not look.
+    # The second message is that of this package, where scikit-learn has no check.
     with pytest.raises(ValueError, match=r"at least one non-zero number|sample_weight is 0 for every row"):
         Bonsai().fit(*blocks(), sample_weight=np.zeros(60))
 
@@ -365,7 +365,7 @@ def test_files_that_are_no_models(saved, damage, message):
 
 
 def file_of(model, path, **requires):
-    """The file of a model, without the look back that `save` takes."""
+    """Write the file of a model without the checks of `save`."""
     prediction = {name: getattr(model, name) for name in OF_PREDICTION}
     container.write(path, *to_tensors(model.fitted_, prediction), **requires)
 
@@ -547,7 +547,7 @@ def good(n_columns=N_COLUMNS):
 
 
 def lying(kind="csr", **arrays):
-    """A matrix whose arrays were changed after it was made."""
+    """Return a matrix whose arrays were changed after it was made."""
     X = good().asformat(kind)
     for name, values in arrays.items():
         setattr(X, name, np.asarray(values))
@@ -648,7 +648,7 @@ def test_sparse_weights_of_rows():
 
 @pytest.mark.parametrize("n_rows", [1, 2])
 def test_single_rows_and_batches_are_checked_alike(tiny_model, n_rows):
-    """The short way that float32 rows take is no back door."""
+    """The fast path of float32 rows has the same checks."""
     for arrays in (
         {"indptr": [0, 10**7, 2][: n_rows + 1]},
         {"indptr": [0, -1, 2][: n_rows + 1]},
@@ -671,7 +671,7 @@ def test_longer_arrays_than_are_used_are_fine(tiny_model):
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
 @pytest.mark.parametrize("family", [sp.csr_array, sp.csr_matrix])
-def test_what_does_not_lie_passes_unchanged(kind, family):
+def test_valid_matrices_pass_unchanged(kind, family):
     X = family(good()).asformat(kind)
     before = copy.deepcopy(X)
     assert (proven_csr(X, "X") != good()).nnz == 0
@@ -696,7 +696,7 @@ for use in (
 
 
 def test_broken_matrices_never_end_the_process():
-    """The two calls of a user whose process ended."""
+    """Without checks, either of these calls would end the process."""
     done = subprocess.run([sys.executable, "-c", CRASHES], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [line.partition(" is not a valid")[0] for line in done.stdout.splitlines()] == ["X", "Y"]
@@ -721,7 +721,7 @@ def test_broken_matrices_never_end_the_process():
     ],
 )
 def test_parameters_beyond_the_range_of_the_core_are_rejected_before_training(params, message):
-    """Once `std::bad_cast`, or "the tiny_model is inconsistent", and that only after training."""
+    """Otherwise the core would raise `std::bad_cast`, and only after training."""
     with pytest.raises(ValueError, match=message):
         Bonsai(**params).fit(np.eye(3), np.eye(3, dtype=int))
 

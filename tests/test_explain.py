@@ -47,7 +47,7 @@ def of_texts():
 
 
 def check(why):
-    """What holds for every explanation."""
+    """Check what holds for every explanation."""
     for decision in why.decisions:
         products = [c.product for c in decision.contributions]
         assert sum(products) == decision.integer_margin
@@ -80,7 +80,7 @@ def test_products_add_up_and_steps_give_the_score_of_top_k(explained):
 
 
 def test_scores_of_low_ranked_labels_equal_those_of_the_search(explained):
-    """Found by the search or not: the score is what an ordinary or an exhaustive search says."""
+    """Found by the search or not: the score is that of an ordinary or an exhaustive search."""
     model, X = explained
     n = len(model.classes_)
     usual, exact = (scores_by_label(model.top_k(X[[2]], n, exact=e)) for e in (False, True))
@@ -223,7 +223,7 @@ def test_labels_that_were_changed(explained):
     assert changed.why_not(X[[0]], 1001).rank is not None
 
 
-def test_why_not_says_when_biases_alone_decide():
+def test_why_not_mentions_when_only_biases_count():
     model = Bonsai(classifiers="one_vs_rest", prune=100.0, threshold=0.5)  # no weight is left
     with pytest.warns(UserWarning, match="without any weight"):
         model.fit(np.eye(4), [["a"], ["b"], ["c"], ["d"]])
@@ -299,7 +299,7 @@ def test_parts_of_the_text(of_texts):
 
 
 def plain_places(text, names, analyzer, n, lowercase=True):
-    """Where features are, by Python's own tools; for texts whose lower case has the same length."""
+    """Find features by Python's own tools, for texts whose lower case has the same length."""
     found = set()
     shown = text.lower() if lowercase else text
     if analyzer == "word":
@@ -343,7 +343,7 @@ def test_places_equal_those_of_a_plain_reference(analyzer, n):
 
 
 def test_places_of_characters_across_words():
-    """Runs of spaces are one, and İ becomes two characters: places are those of the text as it was given."""
+    """Runs of spaces are one, and İ becomes two characters: places are those in the given text."""
     model = TextBonsai(
         word_ngrams=None,
         char_ngrams={3: 1.0},

@@ -22,7 +22,7 @@ INPUTS = {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_inputs_are_refused_or_give_valid_results(target, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # as the target of commands changes it
+    monkeypatch.chdir(tmp_path)  # as the target of commands changes the working directory
     attempt = TARGETS[target](tmp_path)
     outcomes = [accepted(attempt, target, number) for number in range(INPUTS[target])]
     assert 0.02 * len(outcomes) < sum(outcomes) < 0.98 * len(outcomes)

@@ -13,7 +13,7 @@ from bonsai_xmc import datasets
 
 
 def one_vs_rest_precision(X_train, Y_train, X_test, Y_test):
-    """P@1 in percent of one linear classifier for each label."""
+    """Return P@1 in percent of one linear classifier for each label."""
     columns, scores = csr_array(Y_train).tocsc(), []
     for label in range(columns.shape[1]):
         y = np.zeros(columns.shape[0])

@@ -18,7 +18,7 @@ from test_compat_omikuji import N_FEATURES, N_LABELS, PEERS, write_data
 
 
 def cbor(value):
-    """CBOR of dicts, lists, text, integers and floats, which have 16 bits where that is exact."""
+    """Return CBOR of dicts, lists, text, integers and floats, which have 16 bits where that is exact."""
 
     def head(major, n):
         for low, kind in ((24, "B"), (25, ">H"), (26, ">I"), (27, ">Q")):
@@ -68,7 +68,7 @@ N = 300  # features
 
 
 def random_matrix(rng, n_classes):
-    """Weights of which few are large, and biases; margins stay below 1, where all scores are equal."""
+    """Return weights of which few are large, and biases; margins stay below 1, where all scores are equal."""
     matrix = np.zeros((N + 1, n_classes))
     for cls in range(n_classes):
         used = rng.choice(N, 120, replace=False)
@@ -79,7 +79,7 @@ def random_matrix(rng, n_classes):
 
 
 def random_tree(rng, encode, make=random_matrix):
-    """A tree over the labels 0 … 399, and the same as nested lists: (matrix, children or labels)."""
+    """Return a tree over the labels 0 … 399, and the same as nested lists: (matrix, children or labels)."""
     labels = rng.permutation(400)
     leaves = [(make(rng, len(part)), part) for part in np.split(labels, [150, 350])]
     inner = (make(rng, 2), leaves[1:])
@@ -95,7 +95,7 @@ def random_tree(rng, encode, make=random_matrix):
 
 
 def searched(root, row, loss, beam_size):
-    """Scores of a tree by omikuji's beam search; 0 for labels that it does not find."""
+    """Return scores of a tree by omikuji's beam search; 0 for labels that it does not find."""
     with_bias = np.append(row / np.linalg.norm(row), 1.0)
 
     def scores(matrix):
@@ -292,7 +292,7 @@ LEAF = {"Leaf": {"weights": sparse(np.eye(N + 1, 2)), "labels": [0, 6]}}
 
 
 def wrong(change):
-    """A tree of one leaf, changed."""
+    """Return a tree of one leaf, changed."""
     leaf = {"weights": sparse(np.eye(N + 1, 2)), "labels": [0, 1]}
     change(leaf)
     return cbor({"Leaf": leaf})

@@ -1,4 +1,4 @@
-"""X and other matrices from outside: every container and dtype, and what becomes of them."""
+"""X and other matrices from outside: every container and dtype, and their conversion."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ MAX = np.finfo(np.float32).max
 
 
 def lists(labels):
-    """Label sets as lists of ids, after a look at the types that the core needs."""
+    """Return label sets as lists of ids, after a check of the types that the core needs."""
     assert (labels.indptr.dtype, labels.indices.dtype) == (np.int64, np.int32)
     assert labels.n_labels == len(labels.classes)
     return [labels.indices[a:b].tolist() for a, b in zip(labels.indptr[:-1], labels.indptr[1:], strict=True)]
@@ -463,8 +463,8 @@ def test_trees_of_names_are_accepted_in_every_form(make):
     assert_arrays(tree, ARRAYS)
 
 
-def test_names_decide_where_ids_differ():
-    # The tree counts its own six names, among them one that Y does not know; ids are shifted by it.
+def test_names_count_where_ids_differ():
+    # The tree numbers its own six names; one of them is not in Y, and the ids after it are shifted.
     tree = LabelTree.from_nested([["oak", "ash"], [["beech"], ["fir", "elm"]], ["acacia"]])
     assert tree.labels().tolist() == [0, 1, 2, 3, 4, 5]
     assert_arrays(tree_arrays(tree, NAMES, ALL)[0], ARRAYS)
@@ -478,7 +478,7 @@ def test_names_decide_where_ids_differ():
 def test_labels_without_rows_and_their_nodes_are_left_out():
     has_rows = np.array([True, False, True, False, False])
     (tree,) = tree_arrays(NESTED, IDS, has_rows)
-    # Leaf {1} is gone with its label; the other leaves keep what is left of them.
+    # Leaf {1} is left out with its label; the other leaves keep those of their labels that have rows.
     assert_arrays(tree, ([0, 2, 3, 4, 5], [1, 2, 0, 3, 2], [0, 1, 0, 1]))
     only = np.array([False, False, False, False, True])
     assert_arrays(tree_arrays(NESTED, IDS, only)[0], ([0, 1, 2], [1, 4], [0, 1]))
@@ -533,8 +533,8 @@ def test_a_tree_file_that_is_not_there(tmp_path):
 # --- integers in lists are keys ---
 
 
-def test_rows_of_0_and_1_may_be_two_things():
-    """Once they were lists of the labels 0 and 1 without a word; scikit-learn sees an indicator."""
+def test_rows_of_0_and_1_are_ambiguous():
+    """They may be lists of the labels 0 and 1, or an indicator matrix, as for scikit-learn: an error."""
     ambiguous = [[0, 1, 1], [1, 0, 0], [0, 0, 1]]
     for Y in (ambiguous, [tuple(row) for row in ambiguous], [np.array(row) for row in ambiguous]):
         with says("Y may be an indicator matrix or lists of the labels 0 and 1. Pass np.asarray(Y)"):
@@ -551,7 +551,7 @@ def test_rows_that_can_only_be_lists_of_labels(Y):
 
 
 def test_large_integers_do_not_allocate_up_to_the_largest():
-    """Four rows with an identifier of eight digits once cost 1.1 GB."""
+    """An array up to the largest identifier, of eight digits, would take 1.1 GB."""
     tracemalloc.start()
     labels = labels_of([[40_268_019], [7], [40_268_019, 2**62], []])
     assert tracemalloc.get_traced_memory()[1] < 10**6

@@ -40,7 +40,7 @@ class TestByHand:
     def test_f1_equals_hand_computed_values_and_scikit_learn(self):
         # k = 3: 2·2 of 3 + 3; 2·1 of 3 + 1; 2·1 of 2 + 2 (two are predicted); 0 of 1 + 0
         assert metrics.f1_at_k(Y_TRUE, IDS, 3) == pytest.approx((4 / 6 + 2 / 4 + 2 / 4 + 0) / 4)
-        # as scikit-learn has it, averaged over rows
+        # as scikit-learn computes it, averaged over rows
         taken = np.array([[i in row for i in range(5)] for row in IDS.tolist()])
         assert metrics.f1_at_k(Y_TRUE, IDS, 3) == pytest.approx(
             f1_score(Y_TRUE, taken, average="samples", zero_division=0)
@@ -117,7 +117,7 @@ class TestFrequencyGroups:
         assert (result["P@1 head"], result["P@1 torso"], result["P@1 tail"]) == (50, 50, 0)
         assert "R@1 tail" not in result, "recall of a group that no row has is undefined"
 
-    def test_tail_wins_over_head(self):
+    def test_a_label_of_both_head_and_tail_counts_as_tail(self):
         result = metrics.evaluate(np.array([[1]]), np.array([[0]]), np.array([[1]]), k=1, by_frequency=True)
         assert (result["P@1 head"], result["P@1 tail"]) == (0, 100)
 

@@ -134,7 +134,7 @@ def test_text_and_labels_are_side_by_side_on_wide_screens(page, served):
     assert labels["y"] > text["y"] + text["height"]
 
 
-def test_each_field_has_a_box_and_nameless_labels_are_told(page, served):
+def test_each_field_has_a_box_and_nameless_labels_are_marked(page, served):
     _, texts, folder = served
     page.get_by_label("Model").select_option("fields")
     page.get_by_label("title").fill(texts[0][:30])
@@ -331,7 +331,7 @@ def trees(served):
 
 
 def ask_for(page, text):
-    """The labels of a text by the model that has trees."""
+    """Return the labels of a text by the model that has trees."""
     page.get_by_label("Model").select_option("trees")
     page.locator("#boxes textarea").fill(text)
     page.locator("#results .label").first.wait_for()
@@ -399,7 +399,7 @@ def test_why_not_shows_rank_and_reason(page, served, trees):
     first = expected.ahead[0].differences[0]
     assert row[0] == first.name and row[3] == f"{first.difference:+.3f}".replace("-", "−")
     look(page, "why-not")
-    page.locator("#boxes textarea").fill(served[1][3])  # of another text nothing is known
+    page.locator("#boxes textarea").fill(served[1][3])  # the answer is not about this text
     playwright.expect(answer.locator("p")).to_have_count(0)
     page.locator("#boxes textarea").fill("")
     playwright.expect(page.locator("#why-not-part")).to_be_hidden()

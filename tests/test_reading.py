@@ -249,7 +249,7 @@ def test_damaged_npz_files_are_rejected(tmp_path):
 
 
 def npz_members(**members):
-    """The bytes of an .npz file with these members, which may be anything."""
+    """Return the bytes of an .npz file with these members, which may be anything."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -258,7 +258,7 @@ def npz_members(**members):
 
 
 def npy(array, **changes):
-    """The bytes of an array, with another header."""
+    """Return the bytes of an array, with another header."""
     stream = io.BytesIO()
     header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape} | changes
     np.lib.format.write_array_header_1_0(stream, header)
@@ -392,4 +392,4 @@ def test_any_bytes_give_a_matrix_or_a_message(tmp_path):
             x.check_format(full_check=True)
             y.check_format(full_check=True)
             assert x.shape[0] == y.shape[0] and np.isfinite(x.data).all()
-    assert read > 50  # the loop also meets files that are fine
+    assert read > 50  # the loop also includes valid files

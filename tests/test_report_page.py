@@ -31,7 +31,7 @@ def path(generated, two, tmp_path_factory):  # noqa: F811
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "light"), (400, "dark")])
-def test_it_fits_and_asks_for_nothing(browser, path, width, scheme):  # noqa: F811
+def test_it_fits_and_loads_nothing_else(browser, path, width, scheme):  # noqa: F811
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page = context.new_page()
     faults, asked = [], []

@@ -615,7 +615,7 @@ def test_each_client_has_a_rate_and_others_are_not_slowed_down(folder):
         assert server.stop() == 0
 
 
-def test_the_rate_counts_networks_of_ipv6_and_forgets(monkeypatch):
+def test_the_rate_counts_networks_of_ipv6_and_recovers(monkeypatch):
     from bonsai_xmc._server import guard
 
     now = [100.0]

@@ -1,6 +1,6 @@
 """Models that are replaced under load: every request is answered, and soon by the new model alone.
 
-``BONSAI_RELOADS=100 BONSAI_CLIENTS=120`` make of the short run a long one; ``-s`` shows its figures.
+``BONSAI_RELOADS=100 BONSAI_CLIENTS=120`` make the short run a long one; ``-s`` shows its figures.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ REQUEST = b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % l
 
 
 class Replaced:
-    """A server whose model is replaced; the labels of each model tell its number."""
+    """A server whose model is replaced; the labels of each model contain its number."""
 
     def __init__(self, folder, *options):
         self._folder = folder
@@ -65,19 +65,19 @@ def replaced(tmp_path_factory):
 
 
 def number_of(body):
-    """The number of the model that has answered."""
+    """Return the number of the model that has answered."""
     return int(json.loads(body)["results"][0][0]["label"].split()[1])
 
 
 def asked(connection):
-    """The number of the model that answers, and whether the connection is closed after that."""
+    """Return the number of the model that answers, and whether the connection is closed after that."""
     connection.request("POST", "/predict", BODY)
     response = connection.getresponse()
     return number_of(response.read()), response.getheader("connection") == "close"
 
 
 class Load:
-    """Clients that ask over and over again, each on one connection until it is told to close it."""
+    """Clients that send one request after another, each on one connection until the server ends it."""
 
     def __init__(self, port, n_clients):
         self._port, self._n_clients = port, n_clients

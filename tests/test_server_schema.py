@@ -1,4 +1,4 @@
-"""The description of the HTTP interface against its answers, as schemathesis sees them."""
+"""The description of the HTTP interface against its answers, as schemathesis checks them."""
 
 import os
 import shutil
