@@ -220,8 +220,8 @@ def test_kmeans_of_rows_that_cancel(dense, balanced):
 @on_each_isa
 @pytest.mark.parametrize("n", [300, 2000])  # in small clusters, similarities to centres that stay are kept
 @pytest.mark.parametrize("dense", [False, True])
-def test_kmeans_leaves_no_row_behind(dense, n):
-    """Centres follow the rows that come and go: after many of these, each row must be where it belongs."""
+def test_kmeans_gives_each_row_its_best_centre(dense, n):
+    """Centres are updated by rows that join and leave: after many of these, each row has its best centre."""
     V = unit_rows(np.abs(np.random.default_rng(4).standard_normal((n, 8))) + 1).astype(np.float32)
     for iteration in (4, 12, 40):
         steps = [kmeans_params(5, tol=-1.0, max_iter=i) for i in (iteration - 1, iteration)]
@@ -385,7 +385,7 @@ def test_dual_with_two_panels():
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 @pytest.mark.parametrize("solver", ["dual", "newton"])
-def test_companions_in_the_panel_change_nothing(solver, loss, dense):
+def test_other_problems_in_the_panel_change_nothing(solver, loss, dense):
     """Lanes leave the panel at different times, and the rest is packed together."""
     X, Y = make_data(15, n=50, labels=70)
     params = linear_params(loss, solver, C=10.0, tol=1e-5, max_iter=200)
@@ -578,7 +578,7 @@ def test_no_score_is_lost_by_underflow():
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_margins_beyond_the_range_of_the_scores(loss):
-    """Rows that are not normalised can be long; losses that float32 cannot hold must not spoil the rank."""
+    """Rows that are not normalised can be long; losses that float32 cannot hold must not change the rank."""
     roots = [Node(np.arange(4), W=np.array([[-1], [1], [-2], [1]]), b=np.zeros(4)) for _ in range(2)]
     for length in (1e18, 1e25, 3e38):
         x = as_rows([[length]])
@@ -606,7 +606,7 @@ def test_nodes_of_several_blocks(beam):
 
 
 def test_many_rows_at_once():
-    """Many rows at a node share a table of its features, few search; blocks of rows go to several threads."""
+    """Many rows at a node share a table of its features, few rows search it; threads take blocks of rows."""
     rng = np.random.default_rng(33)
     arrays = pack(lattice_forest(rng, 40, 300, 2, density=0.5))
     X = random_csr((700, 300), density=0.02, rng=rng, dtype=np.float32).toarray()

@@ -28,7 +28,7 @@ KINDS = [
     *("exact", "index", "adjusted", "blend", "leaf", "logistic", "joint", "calibrated", "texts"),
     *("row trees", "blend, row trees", "texts by names", "fusion, scores", *SYSTEMS),
 ]
-#: Kinds of which no labels are merged.
+#: Kinds whose labels are not merged.
 UNMERGED = [*SYSTEMS, "fusion, scores"]
 #: Of these, kinds that always score all labels, so that `calibrate` sees the ranking of the table.
 CALIBRATED = ["exact", "adjusted", "logistic", "leml", "calibrated"]
@@ -133,7 +133,7 @@ class Edits(RuleBasedStateMachine):
 
     @property
     def columns(self):
-        """What is known by label."""
+        """The tables by label."""
         return self.scores, self.counts, self.truth
 
     @precondition(lambda self: len(self.scores) > 5)

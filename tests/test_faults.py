@@ -1,6 +1,6 @@
 """Calls that fail: allocations, writes, syncs, renames and new threads, one at a time (`tests/faults`).
 
-`make faults` lets every call fail, which takes many minutes; BONSAI_FAULTS says how many of an operation.
+`make faults` lets every call fail, which takes many minutes; BONSAI_FAULTS sets how many of an operation.
 """
 
 import os
@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """By kind and operation: the number of calls, and how attempts ended (`attempts.py` tells the codes)."""
+    """By kind and operation: the number of calls, and how attempts ended (codes: `attempts.py`)."""
     folder = tmp_path_factory.mktemp("faults")
     options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-o", folder / "shim.so", HERE / "shim.cpp", "-ldl"]
     subprocess.run([COMPILER, *options], check=True)

@@ -1,4 +1,4 @@
-"""Files of format 3 that were written once: they load and predict the same for ever (tests/golden)."""
+"""Files of format 3 in tests/golden, which every version must load with the same predictions."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 
 FOLDER = Path(__file__).parent / "golden" / "v3"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.bonsai"))
-# So that nobody writes them again by mistake.
+# These show whether the files were written again by mistake.
 SHA256 = json.loads((FOLDER / "sha256.json").read_text())
 
 
@@ -69,8 +69,8 @@ def test_golden_model_of_texts(mmap):
         np.testing.assert_allclose([s for _, s in row], [s for _, s in known], rtol=1e-5, atol=1e-7)
 
 
-def test_golden_files_keep_their_rows_and_still_learn():
-    """Training rows that a model keeps are still there, and it still learns beside them."""
+def test_golden_files_keep_their_rows_and_can_learn():
+    """Training rows that a model keeps are read, and `learn` uses them."""
     model = Bonsai.load(FOLDER / "merged.bonsai")
     kept = model.fitted_.rows
     assert (kept.n_rows, kept.weights[:3].tolist()) == (48, [1.0, 2.0, 3.0])

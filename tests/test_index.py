@@ -246,7 +246,7 @@ def test_blends_and_adjusted_scores(data, params, tmp_path):
 
 
 def recall(model, X, k):
-    """Of the k best labels of exact search; equal scores are equally good."""
+    """Return the share of exact search's k best labels that is found; labels of equal scores count alike."""
     exact, found = (model.top_k(X, k, exact=exact)[1] for exact in (True, False))
     return np.mean(found >= exact[:, -1:])
 
@@ -344,7 +344,7 @@ def strategy_for(n_labels, dense=False, **params):
     return resolve(Bonsai(**params).get_params(deep=False), facts)
 
 
-def test_what_auto_comes_to():
+def test_what_auto_resolves_to():
     given = {"classifiers": "one_vs_rest"}
     assert strategy_for(50_000, **given).search == "exact"
     assert strategy_for(50_001, **given).search == "index"

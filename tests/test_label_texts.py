@@ -1,4 +1,4 @@
-"""Texts of labels: files, vectors, the prior that they are, and labels without rows."""
+"""Texts of labels: files, vectors, the prior made from them, and labels without rows."""
 
 import json
 
@@ -74,7 +74,7 @@ def plain(corpus):
 
 @pytest.fixture(scope="module")
 def model(corpus):
-    # words of labels without rows must occur in some document: the vectorizer knows no others
+    # words of labels without rows must occur in some document: the vectorizer has no others
     texts, labels, unseen = corpus
     more = [" ".join(label[2:] for label in unseen)] * 2
     estimator = TextBonsai(
@@ -159,7 +159,7 @@ def test_add_labels_keeps_existing_predictions(plain, corpus):
     model = model.add_labels({"new": "noise4 noise5", "l:bricka": "noise4"})
     assert list(model.classes_[n:]) == ["new"] and model.label_names_[-1] == "noise4 noise5"
     assert model.suggest("noise4 noise5", k=1)[0][0] == "new"
-    assert model.suggest("bricka", k=1) == before[0][:1]  # what it had stays
+    assert model.suggest("bricka", k=1) == before[0][:1]  # other predictions stay
     assert model.add_labels({"new": "heata"}).label_names_[-1] == "noise4 noise5"
 
 

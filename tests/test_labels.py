@@ -76,7 +76,7 @@ def test_a_restricted_search_finds_as_much_as_the_model_of_these_labels(model):
         assert found(narrow, X, 5, restrict=subset) == found(alone, X, 5)
 
 
-def test_booleans_are_as_good_as_labels(model):
+def test_booleans_give_the_same_as_labels(model):
     model, X = model
     some = np.arange(len(model.classes_)) % 5 == 0
     assert found(model, X, 3, restrict=some) == found(model, X, 3, restrict=model.classes_[some])
@@ -154,7 +154,7 @@ def test_renaming_changes_names_alone(model):
     assert model.classes_[3] == a
 
 
-def test_edits_leave_the_model_alone(model):
+def test_edits_do_not_change_the_model(model):
     model, X = model
     before, params = ranked(model, X), model.get_params()
     other = model.drop(model.classes_[:7]).merge(model.classes_[10:12], into="x").restrict(["x", "label 100"])

@@ -13,7 +13,7 @@ KINDS = some("exact", "index", "blend", "adjusted") | some("leaf", "one tree", b
 
 
 def rows_and_labels(n=400, d=70, n_labels=310, integers=False):
-    """Rows that tell their labels; label 7 of the first row only, more than two blocks of labels."""
+    """Rows whose features indicate their labels, more than two blocks; label 7 is on the first row only."""
     rng = np.random.default_rng(5)
     centres = random_csr((n_labels, d), density=0.08, rng=rng, data_sampler=rng.random)
     sets = [set(rng.integers(0, n_labels, 3).tolist()) for _ in range(n)] + [{i} for i in range(n_labels)]

@@ -91,7 +91,7 @@ def outcomes():
     "asan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer takes terabytes of address space"
 )
 def test_little_memory_raises_memory_error_and_never_ends_the_process(outcomes):
-    """Once a worker without room for its thread-local data ended the process with status 127."""
+    """A worker without room for its thread-local data must not end the process."""
     (too_much, *codes), messages = outcomes[0][:5], outcomes[1]
     assert too_much == [3]
     assert [len(row) for row in codes] == [7] * 4
@@ -101,7 +101,7 @@ def test_little_memory_raises_memory_error_and_never_ends_the_process(outcomes):
 
 
 def test_fits_without_any_further_thread(outcomes):
-    """Fewer threads, or the calling one alone, do the same work. Once there was an error."""
+    """Fewer threads, or the calling one alone, do the same work."""
     assert outcomes[0][5:] == [[0] * 4] * 3, outcomes[1]
 
 
@@ -164,7 +164,7 @@ KINDS = [
 
 
 def test_memory_depends_on_the_features_that_occur():
-    """Hashed features have numbers up to 2³¹ − 2. Once each of these calls took arrays of 8.6 GB or more."""
+    """Hashed features have numbers up to 2³¹ − 2. Arrays with a place for each would take 8.6 GB."""
     command = [sys.executable, "-c", HASHED, json.dumps(KINDS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -63,7 +63,7 @@ def problem_of(data):
 
 
 def test_label_vectors_are_counted(generated):
-    """A few labels are counted one by one: there, the sample is all of them."""
+    """The sample of a few labels is all of them, so they are counted exactly."""
     X, Y = generated.X_train, generated.Y_train
     problem = problem_of(generated)
     found = core_dataset(problem, resolve(Bonsai().get_params(deep=False), problem.facts)).sizes()
@@ -79,7 +79,7 @@ def test_label_vectors_are_counted(generated):
 
 
 def test_texts_are_estimated_with_the_features_that_are_selected():
-    """`fit` keeps some of the n-grams, by the labels; the estimate is for these, whatever gives it."""
+    """`fit` keeps some of the n-grams, by the labels; the estimate is for these, by whatever call."""
     rng = np.random.default_rng(0)
     words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
     texts = [" ".join(rng.choice(words, 12)) for _ in range(400)]
@@ -254,7 +254,7 @@ def test_limits_of_control_groups(tmp_path):
 
 
 def added_by_mapped_rows(folder):
-    """Memory of its own that a process takes to read mapped rows, and their bytes."""
+    """Return the private memory that a process takes to read mapped rows, and the bytes of these."""
     training_rows(sp.csr_array(np.eye(16, dtype=np.float32)), "Bonsai")
     before = memory.resident("RssAnon")
     parts = [np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("data", "indices", "indptr")]

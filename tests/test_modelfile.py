@@ -42,7 +42,7 @@ def assert_equal(arrays, expected):
 
 
 def forge(entries=None, *, fields=None, header=None, data=b"", pad=True):
-    """A file with any header at all, whose header checksum nevertheless holds."""
+    """A file with any header at all, whose header checksum is right."""
     if header is None:
         metadata = {"crc32.header": "0" * 8, "format": "bonsai-xmc", "format_version": "3", **(fields or {})}
         metadata = {key: text for key, text in metadata.items() if text is not None}
@@ -460,7 +460,7 @@ def test_bad_content_is_found_before_anything_is_written(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_path_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
+def test_a_path_that_cannot_be_written_is_reported_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(container, "_layout", None)  # a call would be a TypeError
     with pytest.raises(FileNotFoundError, match=r"cannot write to '.*nowhere/m': there is no folder"):
         write(tmp_path / "nowhere" / "m", ARRAYS, {})
@@ -476,7 +476,7 @@ def replace_by(path, content=b"new", writer=replacing):
 
 @contextlib.contextmanager
 def without_privileges():
-    """File permissions bind everybody but root, so root steps down for a moment."""
+    """Drop the privileges of root for a moment, as file permissions do not bind root."""
     if os.geteuid() != 0:
         yield
         return
@@ -489,7 +489,7 @@ def without_privileges():
 
 @pytest.fixture
 def public_folder():
-    """A folder that any user reaches, unlike pytest's own."""
+    """A folder that any user can reach, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         yield folder
@@ -526,7 +526,7 @@ def test_damaged_gzip_is_an_error_with_the_name(tmp_path, damage):
         file.read()
 
 
-def test_errors_of_whoever_reads_pass_through(tmp_path):
+def test_errors_of_the_reading_code_pass_through(tmp_path):
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(KeyError), opened(tmp_path / "a"):
         raise KeyError("not ours")

@@ -1,7 +1,7 @@
-"""Model files whose checksums hold, but whose content was changed: refused, or as good as any other.
+"""Model files with right checksums, but changed content: they are refused, or work as any other.
 
 Whoever makes a file by other means, or by a version with a fault, makes such files. `tests/fuzz` changes them
-at random; here are changes that once were not noticed.
+at random; this module has changes that need checks of their own.
 """
 
 import json
@@ -77,7 +77,7 @@ KINDS = {
 
 
 def use(model, X):
-    """Everything that users do with a model; ValueErrors are answers."""
+    """Do everything that users do with a model; ValueErrors are answers."""
     if not isinstance(X, list):
         X = csr_array(X[:, : model.n_features_in_])
         X = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], model.n_features_in_))
@@ -106,7 +106,7 @@ def use(model, X):
             call()
         except ValueError:
             if number == 0:
-                raise  # a model that cannot predict is none
+                raise  # every model that loads must predict
 
 
 def outcome_of(blob, loader, X, path, verify):
@@ -195,7 +195,7 @@ def leaves_are_65(flags):
     ],
 )
 def test_what_operations_rely_on_is_named(kind, change, message, tmp_path):
-    """Once these passed `verify`; then drop, learn, explain or info raised an IndexError or the like."""
+    """Otherwise drop, learn, explain or info would raise an IndexError or the like."""
     loader, file, _ = saved(kind, tmp_path / "m")
     arrays, metadata = dict(file.arrays), dict(file.metadata)
     change(arrays, metadata)

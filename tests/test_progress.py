@@ -44,7 +44,7 @@ def test_a_bar_without_a_total_shows_the_time(clock):
     clock[0] += 5
     bar("trees", 3, 0)
     assert stream.getvalue() == "\rtrees          0:00\x1b[K\rtrees          0:05\x1b[K"
-    bar("classifiers", 0, 10)  # ends the phase before
+    bar("classifiers", 0, 10)  # ends the earlier phase
     assert "\r\x1b[Ktrees          0:05\n\rclassifiers" in stream.getvalue()
 
 

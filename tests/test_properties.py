@@ -220,7 +220,7 @@ def test_large_batches_are_searched_like_small_ones(params, k):
 
 
 def forms_of(X, rng):
-    """The same matrix in other clothes."""
+    """Yield the same matrix in other containers."""
     sparse = csr_array(X)
     coo = sparse.tocoo()
     order = rng.permutation(coo.nnz)
@@ -234,7 +234,7 @@ def forms_of(X, rng):
     indptr = sparse.indptr.astype(np.int64)
     yield csr_array((values[by_row], columns[by_row].astype(np.int64), indptr), shape=X.shape)
     with_zeros = csr_array(np.where(X == 0, 7, X))
-    with_zeros.data[with_zeros.data == 7] = 0  # stored all the same
+    with_zeros.data[with_zeros.data == 7] = 0  # these zeros are stored
     yield with_zeros
     yield X.astype(np.float64)
     yield np.asfortranarray(X)
@@ -403,7 +403,7 @@ def fit_and_predict(_=None):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_fits_and_predicts():
-    """The parent has used threads; whatever they left behind must not stop the child."""
+    """The parent has used threads; their state must not stop the child."""
     file, ids, scores = fit_and_predict()
     with multiprocessing.get_context("fork").Pool(2) as pool:
         for found in pool.map_async(fit_and_predict, range(3)).get(timeout=60):

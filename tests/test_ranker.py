@@ -55,9 +55,9 @@ def train(X, Y, weights=None, normalize=True, threads=2, order=None, seed=5, cos
 
 
 def check_optimum(X, Y, weights=None, normalize=True, C=1.0, bias=-1.0, atol=0.01, labels=None, **params):
-    """Each weight is that of the exact optimum on all rows, up to its quantisation and `atol`.
+    """Check that each weight is that of the exact optimum on all rows, up to quantisation and `atol`.
 
-    Rows that are wrong by less than the tolerance t move the weights by at most √(2 C n) t, n of them.
+    n rows that are wrong by less than the tolerance t move the weights by at most √(2 C n) t.
     """
     order, W, half, report = train(X, Y, weights, normalize, C=C, bias=bias, **params)
     features = unit_rows(np.float64(X)) if normalize else np.float64(X)
@@ -80,11 +80,11 @@ def planes(seed, n=900, d=40, labels=6, density=0.3, least=0.02, most=0.3):
 
 
 def test_two_rows_by_hand():
-    # w = 2 (2 − w) for the label's own row; the other one is content with 0
+    # w = 2 (2 − w) for the label's own row; the other one has no loss at 0
     _, W, _, report = train(np.eye(2), np.eye(2), order=[1, 0])
     np.testing.assert_allclose(W, [[0, 4 / 3], [4 / 3, 0]], atol=1e-3)
     assert report == {"n_classifiers": 2, "n_unconverged": 0, "max_iter": report["max_iter"]}
-    # Two rows alike but for the label: a + b with a = ½α, b = −½β, m = a + b: α = 2(2 − m), β = 2 max(0, m)
+    # Two rows, equal but for the label: a + b with a = ½α, b = −½β, m = a + b: α = 2(2 − m), β = 2 max(0, m)
     _, W, _, _ = train(np.ones((2, 1)), np.array([[1.0], [0.0]]))
     np.testing.assert_allclose(W, [[4 / 5]], atol=1e-3)  # w = 2(2 − w) − 2w
     # Pruning is by the weight before quantisation
@@ -134,7 +134,7 @@ def test_the_optimum_is_reached_with_duplicate_empty_and_constant_rows():
     Y[:, 6] = 0
     Y[5, 6] = 1  # a single row, which is empty
     Y[:, 7] = 1
-    Y[150, 7] = 0  # all rows but one, whose twin has it
+    Y[150, 7] = 0  # all rows but one, whose duplicate has it
     check_optimum(X, Y)
     order, W, _, report = train(X, Y)
     assert 5 not in order and report["n_classifiers"] == 7
@@ -150,7 +150,7 @@ def test_one_row_and_one_label():
 
 @pytest.mark.parametrize("n_labels", [64, 65, 128, 130])
 def test_the_optimum_does_not_depend_on_groups_and_blocks(n_labels):
-    """64 classifiers look at rows together, 128 are stored together."""
+    """Rows are read for 64 classifiers at a time, and 128 are stored together."""
     X, Y = planes(5, n=700, labels=n_labels)
     report = check_optimum(X, Y, labels={0, 1, 62, 63, 64, 65, 127, 128, 129})
     assert (report["n_classifiers"], report["n_unconverged"]) == (n_labels, 0)
@@ -158,14 +158,14 @@ def test_the_optimum_does_not_depend_on_groups_and_blocks(n_labels):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_tolerance_finer_than_fixed_point_converges(seed):
-    """Rows that look wrong in 16 bits and are not would be found again and again."""
+    """Rows that are wrong in 16 bits alone would be found again and again."""
     X, Y = planes(seed, d=60, labels=128)
     report = check_optimum(X, Y, tol=1e-4, labels={0, 64})
     assert report["n_unconverged"] == 0
 
 
 def test_long_rows_stay_within_the_range_of_fixed_point_sums():
-    """Hundreds of entries: sums in fixed point stay within their range, and good enough."""
+    """With hundreds of entries, sums in fixed point stay within their range and are precise enough."""
     X, Y = planes(6, n=700, d=1000, labels=2, density=0.4)
     order, W, half, _ = train(X, Y, C=0.1)
     plain = _core_testing.solve(
@@ -228,7 +228,7 @@ def test_more_features_than_a_word_has_room_for(monkeypatch):
     np.testing.assert_allclose(np.take_along_axis(decision, ids, axis=1), 1 / (1 - scores), atol=0.05)
 
 
-def test_passes_that_run_out_are_told(generated):
+def test_passes_that_run_out_cause_a_warning(generated):
     with pytest.warns(ConvergenceWarning, match="did not converge within max_iter=1"):
         Bonsai(classifiers="one_vs_rest", max_iter=1, tol=1e-6).fit(generated.X_train, generated.Y_train)
 
@@ -278,7 +278,7 @@ def test_labels_beyond_the_data_are_rejected():
 # --- the search ---
 
 
-def test_exact_search_is_the_reference_s(generated):
+def test_exact_search_equals_the_reference(generated):
     X, Y = generated.X_train, generated.Y_train
     model = Bonsai(classifiers="one_vs_rest", search="exact").fit(X, Y)
     ranker = stored_ranker(one_vs_rest_of(model), X.shape[1])
@@ -290,7 +290,7 @@ def test_exact_search_is_the_reference_s(generated):
         np.testing.assert_allclose(scores[row], [wanted[i] for i in ids[row]], rtol=1e-5, atol=1e-5)
 
 
-def test_rows_do_not_depend_on_their_companions(generated):
+def test_predictions_do_not_depend_on_other_rows(generated):
     blend = {"classifiers": "blend", "branching_factor": 6, "beam_size": 2, "blend_weight": 0.3}
     for options in (blend, {"classifiers": "one_vs_rest"}):
         model = Bonsai(**options)

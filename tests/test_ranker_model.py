@@ -49,7 +49,7 @@ def model(request, generated):
         ({}, 1e12, 50_000, ("one_vs_rest", "exact")),
     ],
 )
-def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expected):
+def test_what_auto_resolves_to(generated, monkeypatch, options, pairs, exact, expected):
     monkeypatch.setattr(strategy, "MAX_PAIRS", pairs)
     monkeypatch.setattr(strategy, "MAX_EXACT_LABELS", exact)
     model = Bonsai(**options).fit(generated.X_train, generated.Y_train)
@@ -104,7 +104,7 @@ def test_frequent_labels_learn_their_bias(generated, monkeypatch):
     assert set(bias[~frequent]) == {-1.0}
     monkeypatch.setattr(strategy, "FREQUENT_SHARE", 0.0)
     learnt = make(generated, **options)
-    # The same problem, in panels of other labels: coordinate descent sees the rows in another order.
+    # The same problem, in panels of other labels: coordinate descent takes the rows in another order.
     np.testing.assert_allclose(bias[frequent], one_vs_rest_of(learnt)["bias"][frequent], atol=0.01)
     assert len(set(bias[frequent])) > 10
     monkeypatch.setattr(strategy, "FREQUENT_SHARE", 1.0)
@@ -142,7 +142,7 @@ def test_one_vs_rest_biases_are_fixed_and_tree_biases_learnt(generated):
     ],
 )
 def test_what_the_panel_solver_does(generated, options, classifiers):
-    """The same classifiers as those of a tree without inner nodes, in whatever order they are asked for."""
+    """The same classifiers as those of a tree without inner nodes, in any order of labels."""
     tight = {"tol": 1e-3, "max_iter": 500, "prune": 0.1} | options
     model = make(generated, classifiers=classifiers, **tight)
     flat = make(generated, max_depth=1, n_trees=1, **tight)
@@ -319,7 +319,7 @@ def test_files_of_one_vs_rest_with_a_beam_are_refused(generated, tmp_path):
 
 
 def test_two_leaves_are_consistent_but_for_their_use(generated):
-    """Otherwise the test above would not show that the number of leaves is looked at."""
+    """Otherwise the test above would not show that the number of leaves is checked."""
     ranker = one_vs_rest_of(make(generated, **KINDS["blend"]))
     arrays = {f"one_vs_rest.{name}": array for name, array in ranker.items()}
     two_leaves(arrays, {})

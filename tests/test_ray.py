@@ -42,7 +42,7 @@ LARGER = {"classifiers": "leaf", "branching_factor": 8, "threshold": 0.5, "n_tre
 
 @pytest.fixture(scope="module")
 def one_cluster():
-    """A head without CPUs, where this process is."""
+    """A cluster of a head without CPUs, with which this process is connected."""
     made = Cluster(initialize_head=True, head_node_args=NODE | {"num_cpus": 0, "_system_config": SYSTEM})
     ray.init(address=made.address, logging_level="warning", log_to_driver=False)
     yield made
@@ -52,7 +52,7 @@ def one_cluster():
 
 @pytest.fixture
 def cluster(one_cluster):
-    """With two nodes of one CPU, at the start of each test."""
+    """The cluster, with two nodes of one CPU at the start of each test."""
     for _ in range(2 - len(one_cluster.worker_nodes)):
         one_cluster.add_node(**NODE)
     return one_cluster
@@ -159,7 +159,7 @@ def test_dense_rows_give_the_same_model_on_ray(runner, data, tmp_path):
 def test_nodes_share_the_work_and_get_rows_once(runner, larger, expected, tmp_path, monkeypatch):
     lines, phases, sent = [], [], []
     put = ray.put
-    runner.close()  # it can be used again, and counts anew
+    runner.close()  # it can be used again, and its counts begin at 0
     monkeypatch.setattr(runner, "_status", lines.append)
     monkeypatch.setattr(ray, "put", lambda value: sent.append(value) or put(value))
     model = fit(larger, runner, progress=lambda *report: phases.append(report))
@@ -206,7 +206,7 @@ def test_arrays_of_the_object_store_are_not_copied(cluster, larger):
 
 
 class At:
-    """A `progress` that has things done in turn, each when a phase has come so far and it can be done."""
+    """A `progress` that runs events in turn, each from a share of a phase on, until it has succeeded."""
 
     def __init__(self, phase, *events):
         self.phase = phase
@@ -219,7 +219,7 @@ class At:
 
 
 def busy(runner, but=()):
-    """A worker that has units, if there is one, on another node than `but`."""
+    """Return a worker that has units, if there is one, on another node than `but`."""
     ready = runner._workers.ready()
     return next((worker for worker in ready if worker.batches and worker.node not in but), None)
 
@@ -229,7 +229,7 @@ def kill_worker(runner):
         return False
     try:
         return os.kill(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:  # killed before, and the runner does not know yet
+    except ProcessLookupError:  # killed earlier, and still in the runner's list
         return False
 
 
@@ -237,7 +237,7 @@ def remove_node(cluster, runner, but):
     if (worker := busy(runner, but)) is None:
         return False
     node = next((node for node in cluster.worker_nodes if node.node_id == worker.node), None)
-    if node is None:  # removed before, and the runner does not know yet
+    if node is None:  # removed earlier, and still in the runner's list
         return False
     return cluster.remove_node(node, allow_graceful=False)
 

@@ -35,7 +35,7 @@ NORTHISH, NEAR_NORTH, NORTH = (0.6, 0.8), (0.28, 0.96), (0, 1)
 
 
 class Scripted(Rng):
-    """Hands out the given draws, whatever the range asked for."""
+    """A generator that returns the given draws, whatever the range."""
 
     def __init__(self, *draws):
         self.draws = list(draws)
@@ -130,8 +130,8 @@ def test_kmeans_stops_by_tolerance_and_by_cap():
 
 
 def test_kmeans_centre_without_members_vanishes():
-    # Rows 0 and 1 are one point: the tie goes to the first centre. The second, were it to stay where it is,
-    # would win both back from the first, which moves towards row 2.
+    # Rows 0 and 1 are one point: the tie goes to the first centre. If the second stayed where it is, it would
+    # win both rows from the first, which moves towards row 2.
     found = kmeans(plane(EAST, EAST, NORTHISH, NORTHISH), 2, Scripted(0, 0))
     assert found.cluster.tolist() == [0, 0, 0, 0]
     assert len(found.objectives) == 3
@@ -140,8 +140,8 @@ def test_kmeans_centre_without_members_vanishes():
 def test_kmeans_centre_with_zero_sum_resembles_nothing():
     assert kmeans(plane(EAST, (-1, 0)), 1, Scripted(0)).objectives == [0, 0]
     V = np.array([(1, 0, 0, 0), (0.5, 0.5, 0.5, 0.5), (0, 0, 1, 0), (-1, 0, 0, 0)])
-    # 1: all gaps are .5; the last row finds only the first centre free, to which it is opposite: sum zero
-    # 2: the second centre is (.5, .5, 1.5, .5)/√3; gaps .29 .87 .87 .29; rows 1 and 2 take it
+    # 1: all gaps are .5; only the first centre has room for the last row, its opposite: sum zero
+    # 2: the second centre is (.5, .5, 1.5, .5)/√3; gaps .29 .87 .87 .29; rows 1 and 2 join it
     found = kmeans(V, 2, Scripted(0, 0), max_iter=2, balanced=True)
     np.testing.assert_allclose(found.objectives, [1.5 / 4, np.sqrt(3) / 4])
     assert found.cluster.tolist() == [0, 1, 1, 0]
@@ -163,8 +163,8 @@ def test_kmeans_singleton_joins_next_best():
 
 
 def test_kmeans_singletons_depend_on_current_sizes():
-    # All alone: row 0 joins row 1's cluster, which is no singleton any more, and leaves its own empty:
-    # row 2, though nearest to row 0, can only follow it.
+    # All are singletons. Row 0 joins row 1's cluster, which has two rows then, and its own cluster is empty:
+    # row 2, which is nearest to row 0, joins the same cluster.
     V = plane(EAST, EASTISH, (0.8, -0.6))
     assert kmeans(V, 3, Scripted(0, 0, 0)).cluster.tolist() == [0, 0, 0]
     V = plane(EAST, EASTISH, NORTH, NORTH)  # the fourth centre gets nothing, row 2's cluster keeps two rows
@@ -198,7 +198,7 @@ def test_kmeans_plus_plus_by_hand():
 
 def test_kmeans_balanced_by_hand():
     V = plane(EASTISH, EAST, NEAR_EAST, NORTH)
-    # Gaps .2, 1, .68, 1: row 0 comes last, finds the east full and gets .6 in the north
+    # Gaps .2, 1, .68, 1: row 0 is assigned last; the east is full, so it gets .6 in the north
     found = kmeans(V, 2, Scripted(1, 2), balanced=True)  # centres: rows 1 and 3
     second = (1.96 / np.sqrt(3.92) + 2 / np.sqrt(5)) / 2  # centres (1.96, .28)/√3.92 and (1, 2)/√5
     np.testing.assert_allclose(found.objectives, [3.56 / 4, second, second])
@@ -308,7 +308,7 @@ def test_two_rows_in_closed_form():
     # Bias fixed at 0: two problems of one row, |w_i| = 2Cs_i / (1 + 2Cs_i)
     w, b, _ = tight(PAIR, SIGNS, C=0.5, s=[1, 3], bias=0.0)
     np.testing.assert_allclose([*w, b], [1 / 2, -3 / 4, 0], atol=1e-11)
-    # Bias fixed at −1: w = 2(2 − w) for the positive row; the negative one is content with w = 0
+    # Bias fixed at −1: w = 2(2 − w) for the positive row; the negative one has no loss at w = 0
     w, b, _ = tight(PAIR, SIGNS, bias=-1.0)
     np.testing.assert_allclose([*w, b], [4 / 3, 0, -1], atol=1e-11)
     assert objective(w, b, PAIR, SIGNS, bias=-1.0) == pytest.approx(8 / 9 + 4 / 9)
@@ -329,7 +329,7 @@ def problem(seed):
 
 @pytest.mark.parametrize("C", [0.3, 1.0, 5.0])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_optimum_is_scikit_learns(C, weighted):
+def test_optimum_equals_that_of_scikit_learn(C, weighted):
     X, y, s = problem(0)
     s = s if weighted else None
     w, b, _ = tight(X, y, C, s)
@@ -384,7 +384,7 @@ def hand_made_tree():
 def test_beam_search_by_hand():
     tree = hand_made_tree()
     kept = [(1, -0.25, 3.0), (0, -0.25, 1.2), (2, -0.26, 3.0), (4, -0.36, 2.0), (5, -1.36, 0.0)]
-    x = plane((5,))  # its norm is taken out
+    x = plane((5,))  # rows are normalised
     assert predict([tree], x, beam=2)[0] == scores(kept)
     everything = [*kept[:3], (6, -0.29, 9.0), (4, -0.36, 2.0), (7, -1.0, 9.0), (5, -1.36, 0.0)]
     assert predict([tree], x, beam=None)[0] == scores(everything)
@@ -413,7 +413,7 @@ def test_rank_ties_by_margin_then_label():
 def test_ensembles_average_probabilities_of_trees():
     flat = node([1.0, 0.0, -1.0], labels=[0, 1, 2])  # 0, −1, −4
     near, far = node([0.0, 1.0], labels=[0, 2], id=1), node([5.0], labels=[1], id=2)
-    deep = node([1.0, 0.0], children=[near, far])  # label 1 lies behind the beam
+    deep = node([1.0, 0.0], children=[near, far])  # label 1 is outside the beam
     expected = [
         (0, np.log((1 + np.exp(-1)) / 2), 0.5),
         (2, np.log((np.exp(-4) + 1) / 2), 0.0),
@@ -530,7 +530,7 @@ def test_full_beam_is_exhaustive(seed):
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_trained_forest_finds_the_labels(loss):
     X, Y, _ = made_data()
-    Y = Y * (np.cumsum(Y, axis=1) == 1)  # one label a row
+    Y = Y * (np.cumsum(Y, axis=1) == 1)  # one label for each row
     forest = train(X, Y, loss=loss, solver="exact", C=100.0, prune=0.0, **PARAMS)
     labelled = np.flatnonzero(Y.any(axis=1) & X.any(axis=1))
     first = [ranked[0][0] for ranked in predict(forest, X[labelled], loss=loss)]

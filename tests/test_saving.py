@@ -49,7 +49,7 @@ def run(code, *args, **options):
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(model, tmp_path):
-    """Once 0600 became 0644."""
+    """A mode of 0600 does not become 0644."""
     path = tmp_path / "m"
     for mode in (0o600, 0o640, 0o666):
         path.write_bytes(b"older")
@@ -104,7 +104,7 @@ with files.replacing(sys.argv[1]) as file:
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_what_killed_savers_leave_is_removed_by_the_next(model, tmp_path, kill):
-    """Once 200 kills left 2 GB of hidden files."""
+    """Otherwise each kill would leave a hidden file for good."""
     path = tmp_path / "m"
     path.write_bytes(b"older")
     listen = lambda: (
@@ -147,7 +147,7 @@ def save_again_and_again(path, source, seconds):
 
 
 def test_two_savers_at_once(model, tmp_path):
-    """Each writes whole files: whoever reads in between finds one of them."""
+    """Each writes whole files: a reader finds one of them at any moment."""
     model.save(tmp_path / "source")
     path = tmp_path / "m"
     model.save(path)
@@ -232,7 +232,7 @@ print(all(map(np.array_equal, before, after)))
 @pytest.mark.parametrize("mmap", [False, "sealed"])
 @pytest.mark.parametrize("change", ["truncate", "overwrite"])
 def test_a_file_that_changes_in_place_does_not_reach_a_copy(model, tmp_path, mmap, change):
-    """Once every model was mapped, and such a change ended the process by a signal."""
+    """Under a mapped model, such a change can end the process by a signal."""
     model.save(tmp_path / "m")
     done = run(CHANGED, tmp_path / "m", mmap, change)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
@@ -287,7 +287,7 @@ def bytes_read():
     ],
 )
 def test_header_and_length_are_checked_before_a_copy_is_made(model, tmp_path, mmap, change, message):
-    """A server is told to load a file of zeros, or one that is still being written."""
+    """As for a server that loads a file of zeros, or one that is written meanwhile."""
     model.save(tmp_path / "m")
     (tmp_path / "m").write_bytes(change((tmp_path / "m").read_bytes()))
     os.truncate(tmp_path / "m", 200_000_000)
@@ -305,7 +305,7 @@ def test_an_archive_that_shrinks_while_it_is_read(tmp_path, model, monkeypatch):
         os, "fstat", lambda handle: os.stat_result([*real(handle)[:6], len(blob) + 4096, *real(handle)[7:]])
     )
     for mmap in (False, "sealed"):
-        container.read(tmp_path / "m", mmap=mmap)  # longer than announced is all that was there
+        container.read(tmp_path / "m", mmap=mmap)  # the size was reported too large: the whole file is read
     (tmp_path / "m").write_bytes(blob[:-100])
     for mmap in (False, "sealed"):
         with pytest.raises(FormatError, match="is truncated"):
@@ -348,7 +348,7 @@ def test_forking_while_others_predict(model, tmp_path):
 
 
 def test_a_large_header_is_refused_before_it_is_parsed(tmp_path):
-    """Once 100 MB of JSON cost 40 seconds and 3.9 GB before its checksum was looked at."""
+    """Parsing 100 MB of JSON would take 40 seconds and 3.9 GB."""
     path = tmp_path / "m"
     header = b'{"__metadata__":{"crc32.header":"00000000","format":"bonsai-xmc"},' + b'"a":[[],[],' * 10**6
     header += b" " * (-(8 + len(header)) % 64)
@@ -422,7 +422,7 @@ def test_label_texts_are_checked_before_training(no_training, label_texts, label
     model = TextBonsai(min_df=1, label_texts=label_texts, classifier=Bonsai(classifiers="one_vs_rest"))
     with pytest.raises(ValueError, match=message):
         model.fit(TEXTS, labels)
-    if "not valid" in message:  # where weights are searched for, which needs models, before that, too
+    if "not valid" in message:  # fields="auto" trains models: the check comes before these, too
         with pytest.raises(ValueError, match=message):
             model.set_params(fields="auto").fit(TEXTS, labels)
 
@@ -475,9 +475,6 @@ def test_numbers_of_any_type_are_parameters(tmp_path, number):
     again = TextBonsai.load(tmp_path / "m").get_params()
     assert {again[name if name in again else f"classifier__{name}"] for name in numbers} == {0.5}
     assert again["fields"] == {"title": 0.5}
-
-
-# --- copies ---
 
 
 # --- copies and files ---
@@ -607,7 +604,7 @@ def test_equal_random_states_give_equal_models(blocks):
     for make in (np.random.RandomState, np.random.default_rng):
         assert same_model(fit(make(5)), fit(make(5)))
         rng = make(5)
-        assert not same_model(fit(rng), fit(rng))  # it moves on
+        assert not same_model(fit(rng), fit(rng))  # each fit advances it
     first, second = fit(None), fit(None)
     assert first.seed_ != second.seed_
     assert same_model(first, fit(first.seed_))
@@ -663,7 +660,7 @@ def other():
 
 @pytest.mark.parametrize("step", ["LabelVectorStage", "TreeBuilder", "ClassifierStage.of_trees", "Model"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(blocks, other, monkeypatch, step):
-    """Once it left a mixture of the new number of features and seed with the old weights."""
+    """It does not mix the new number of features and seed with the old weights."""
     X, Y = blocks()
     model = Bonsai(classifiers="leaf", branching_factor=4, random_state=3).fit(X, Y)
     before, fitted = everything(model, X), model.fitted_
@@ -710,7 +707,7 @@ def test_warnings_that_are_errors_leave_the_model_as_it_was(blocks, recwarn):
 
 
 def test_ctrl_c_while_predicting(blocks):
-    """The estimator is as good as before, and answers the next call."""
+    """The estimator is unchanged, and its next call works."""
     X, Y = blocks()
     model = Bonsai(classifiers="leaf", branching_factor=4, beam_size=None, n_jobs=1).fit(X, Y)
     expected = model.top_k(X, 3)[0]
@@ -768,7 +765,7 @@ TRAINING = {
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_training_parameters_are_frozen_by_fit(generated, tmp_path, name):
-    """Once `loss` and `normalize` changed the predictions of fixed weights, and all went into the file."""
+    """Otherwise `loss` and `normalize` would change the predictions of fixed weights."""
     X, Y = generated.X_train, generated.Y_train
     model = Bonsai(threshold=0.3).fit(X, Y)
     model.save(tmp_path / "before")
@@ -792,7 +789,7 @@ def test_training_parameters_are_frozen_by_fit(generated, tmp_path, name):
     ],
 )
 def test_prediction_parameters_are_checked_when_used_and_when_saved(blocks, tmp_path, name, value, use):
-    """Once they were saved without a word, over a good file too, which then did not load."""
+    """Otherwise a file that does not load could replace a good one."""
     X, Y = blocks()
     model = Bonsai(classifiers="leaf").fit(X, Y)
     model.save(tmp_path / "m")
@@ -819,7 +816,7 @@ def test_a_beam_is_refused_where_all_labels_are_scored(blocks, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_not_saved(blocks, tmp_path, monkeypatch):
-    """The file is read back before it takes its place."""
+    """The file is read back before it replaces another."""
     model = Bonsai().fit(*blocks())
     model.save(tmp_path / "m")
     before = (tmp_path / "m").read_bytes()
@@ -849,7 +846,7 @@ def test_prediction_parameters_are_saved_as_they_are(blocks, tmp_path):
 
 
 def test_feature_names_are_saved(tmp_path):
-    """Once permuted columns were refused before saving and accepted after."""
+    """Permuted columns are refused before saving and after loading."""
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     X = pandas.DataFrame(rng.random((40, 5)), columns=["a", "b", "ç", "d", "name with space"])
@@ -875,7 +872,7 @@ def test_a_loaded_model_with_a_tree_of_the_users_is_refitted(blocks, tmp_path):
 
 @pytest.mark.parametrize("labels", ["names", "keys"])
 def test_trees_go_by_label_not_by_place(blocks, tmp_path, labels):
-    """A tree that a model gives back fits data with more labels, whose places differ."""
+    """The tree of a model fits data with more labels, whose places differ."""
     X, Y = blocks(n_labels=6)
     name = (lambda i: f"label {i}") if labels == "names" else (lambda i: 10 * int(i) + 7)
     first = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=2).fit(

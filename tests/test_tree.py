@@ -1,4 +1,4 @@
-"""The label tree: what it says of itself, what it refuses, and its way through JSON and networkx."""
+"""The label tree: its properties, arrays that are no tree, JSON and networkx."""
 
 import json
 import pickle
@@ -238,7 +238,7 @@ def test_nested_trees_that_are_none(nested, message):
             LabelTree.from_json(json.dumps(nested))
 
 
-def test_an_unknown_name_is_told():
+def test_an_unknown_name_is_reported():
     with pytest.raises(ValueError, match="the tree holds the label 'elk', which is not among the 2 names"):
         LabelTree.from_nested([["ant"], ["elk"]], names=["ant", "bee"])
 

@@ -43,7 +43,7 @@ def saved(model, tmp_path):
 
 
 def solve_one(pickled, unit):
-    """In another process: the stage made anew from its recipe, for a single unit."""
+    """Solve a single unit in another process, on a stage made from its recipe."""
     stage = pickle.loads(pickled).stage()
     found = results_of(stage, np.array([unit], np.uint32), 1)
     assert unit in stage.missing()
@@ -51,7 +51,7 @@ def solve_one(pickled, unit):
 
 
 def results_of(stage, units, threads):
-    """The bytes of each unit, which stays missing."""
+    """Return the bytes of each unit; the units stay missing."""
     solved, ptr, data = stage.solve_for_others(units, threads)
     return {unit: data[ptr[i] : ptr[i + 1]].tobytes() for i, unit in enumerate(solved.tolist())}
 
@@ -152,7 +152,7 @@ def test_label_vectors_are_made_where_splits_are_solved(data):
 
 @pytest.mark.parametrize("dense", [False, True])
 def test_the_same_model_for_any_number_of_threads(tmp_path, dense):
-    """With many, roots are clustered side by side, and their panels are narrower."""
+    """With many threads, roots are clustered side by side, and their panels are narrower."""
     made = make_xmc(n_rows=1500, n_features=900, n_labels=1200, random_state=5)
     X = made.X_train[:, :60].toarray() + 0.1 if dense else made.X_train
     fit = lambda n_jobs: Bonsai(
@@ -283,7 +283,7 @@ class Killed(BaseException):
 
 
 class KilledAfter:
-    """Stops after some units have been saved; what is not saved by then is lost."""
+    """A runner that stops after some units have been saved; all other results are lost."""
 
     def __init__(self, n):
         self.left = n
@@ -368,7 +368,7 @@ def test_torn_and_damaged_logs_are_computed_again(data, tmp_path):
 
 @pytest.mark.parametrize("claimed", [2**62, 2**64 - 1, 2**40])
 def test_entries_that_claim_more_than_there_is_are_computed_again(data, tmp_path, claimed):
-    """Their checksums hold, as those of a file that somebody made."""
+    """Their checksums are right, as in a forged file."""
     X, Y = data
     params = KINDS["leaf"]
     expected = saved(Bonsai(**params).fit(X, Y, checkpoint=tmp_path / "c"), tmp_path)
@@ -499,7 +499,7 @@ def larger(tmp_path_factory):
 
 
 def has_open(pid, path):
-    """Whether a process has a file open."""
+    """Return whether a process has a file open."""
     try:
         return any(os.readlink(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:  # a file, or the process, is gone
@@ -533,7 +533,7 @@ def test_killed_at_any_moment_and_continued(larger, tmp_path, kind, number):
             begin = time.monotonic()
             _, errors = process.communicate()
             kills += 1
-            if (tmp_path / "model").exists():  # it was over at that moment
+            if (tmp_path / "model").exists():  # training had ended at that moment
                 break
             if number == signal.SIGKILL:
                 assert process.returncode == -9
@@ -574,7 +574,7 @@ def test_learn_continues_from_its_checkpoint(data, tmp_path):
     expected = saved(model.learn(X[300:], Y[300:]), tmp_path)
 
     class Once:
-        """Solves the first unit, then fails."""
+        """A runner that solves the first unit, then fails."""
 
         def solve(self, stage, recipe, units, threads, progress, save):
             recipe.prepare(stage)

@@ -16,7 +16,7 @@ PER_LABEL = "per_label"
 
 # F1 is flat around its maximum: of all thresholds that come this close, the middle one is the steadiest.
 _CLOSE = 0.998
-# The largest difference between calibrated scores of a row that are equal but for their last digits.
+# The largest relative difference between equal calibrated scores of a row, which differ in the last digits.
 _LAST_DIGITS = 1e-4
 
 
