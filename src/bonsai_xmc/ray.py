@@ -37,7 +37,7 @@ _BYTES_OF_A_SECOND = 16_000_000
 
 
 class RayRunner:
-    """Solves the units of work of `fit` on the nodes of a Ray cluster; the model has the same bytes.
+    """A runner that trains on the nodes of a Ray cluster; the model has the same bytes.
 
     Rows and labels reach each node once. Units travel in batches of some seconds; workers and nodes may die,
     and nodes may join, during training. This process does all that depends on all results (the next level of

@@ -155,7 +155,7 @@ def _create(target: str) -> tuple[int, str]:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(temporary), os.fstat(handle)):
                 return handle, temporary
-        os.close(handle)  # removed as abandoned before the lock was held: once more
+        os.close(handle)  # removed as abandoned before the lock was held: try again
 
 
 def _keep_mode_and_owner(handle: int, target: str) -> None:

@@ -224,7 +224,7 @@ _document_frequency = Rule(
     "N|X",
 )
 
-# The parameters of texts, in the order of the signature of `TextBonsai`, after the fields.
+# The parameters of texts, in the order of `TextBonsai`'s signature, after the fields.
 TEXT_PARAMETERS: Mapping[str, Parameter] = {
     "word_ngrams": Parameter(
         "auto",

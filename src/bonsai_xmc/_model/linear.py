@@ -49,7 +49,7 @@ def core_model(
     label_counts: Array,
     row_trees: _core.RowTrees | None = None,
 ) -> _core.Model:
-    """Return the model that ranks labels as the strategy says."""
+    """Return the model that ranks labels by a strategy."""
     offsets = None
     if strategy.logit_adjustment > 0:
         offsets = (-strategy.logit_adjustment * np.log(np.maximum(label_counts, 1))).astype(np.float32)
@@ -111,7 +111,7 @@ class LinearRanker(Searching):
         return beam, n_probe(blocks, self.strategy.search, k, self.n_labels, *measured)
 
     def check_search(self, **given: Any) -> None:
-        """Raise ValueError if this model cannot be searched as these parameters say."""
+        """Raise ValueError if this model cannot be searched with these parameters."""
         self._search(1, **given)
 
     def _restricted(self, allowed: Array) -> _core.Model:

@@ -178,7 +178,7 @@ def from_tensors(file: ModelFile, depth: int = 0) -> tuple[FittedModel, dict[str
     """
     unknown = sorted(set(file.requires) - {*_NEEDED, "features", _STRICT_BEAM, _SPARSE_INDEX})
     if unknown:
-        raise NewerFormatError(f"it needs {unknown[0]!r}, which this version does not know")
+        raise NewerFormatError(f"it needs {unknown[0]!r}, which this version does not read")
     model, params, provenance = (_object(file, name) for name in ("model", "params", "provenance"))
     n_features, n_labels = model["n_features"], model["n_labels"]
     schema.check_tensors(file.arrays, {"D": n_features, "L": n_labels})
@@ -217,7 +217,7 @@ def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any], dept
             kind = FusionRanker if fusion else estimator_class(described["kind"]).ranker
         except KeyError as error:
             raise NewerFormatError(
-                f"it is of the kind {described['kind']!r}, which this version does not know"
+                f"it is of the kind {described['kind']!r}, which this version does not read"
             ) from error
         facts, arrays = described["facts"], section_of(file.arrays, _RANKER)
         more = [_members(file, facts, arrays, depth)] if fusion else []

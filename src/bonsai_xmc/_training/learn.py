@@ -1,6 +1,6 @@
 """Further rows for a trained model: only the classifiers of their labels are trained again.
 
-Imports the core for the classifiers that training goes on from.
+Imports the core for the classifiers that training continues from.
 """
 
 import contextlib

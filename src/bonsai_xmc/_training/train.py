@@ -24,7 +24,7 @@ from bonsai_xmc._training.work import Work
 
 # More than this share of classifiers that do not converge causes a warning; a few are normal.
 _MANY_UNCONVERGED = 0.1
-# Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
+# Classifiers without weights give all rows one score; some are normal, where all rows of a node are positive.
 _MANY_EMPTY = 0.5
 # The largest C of a single row and label: beyond it, weights leave the range of float32.
 _LARGEST_COST = 1e15

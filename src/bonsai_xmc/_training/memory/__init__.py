@@ -14,7 +14,7 @@ def estimate(
 ) -> dict[str, Any]:
     """Return bytes: {"training_bytes": …, "model_bytes": …, "phases": {name: …}}.
 
-    `given` is what X and Y take that the caller holds, and training does not use as they are. `options` are
+    `given` is the bytes of the caller's X and Y, as far as training does not use their arrays. `options` are
     those of `by_phase`.
     """
     sizes = measure(problem, strategy, Work(threads))
@@ -36,5 +36,5 @@ def plan_for(
     sizes = count(problem, strategy)
     most = max(by_phase(sizes, strategy, threads, **options).values()) - sizes.rows_and_labels
     if 2 * most + threads * room.per_thread <= room.size:
-        return Plan()  # clearly enough, without training a sample
+        return Plan()  # there is clearly enough room: no sample is trained
     return plan(measure(problem, strategy, Work(threads)), strategy, threads, room, **options)

@@ -16,7 +16,7 @@ _UNITS = {"": 1, "B": 1} | {
     for power, prefix in enumerate("KMGT", 1)
     for unit, base in (("", 1024), ("B", 1000), ("IB", 1024))
 }
-# Estimates can be too low by as much.
+# Estimates can be too low by this factor.
 _MARGIN = 1.25
 # Arrays that do not grow with the data, and what the allocator keeps: estimates leave them out.
 _FIXED = 8 << 20
@@ -55,7 +55,7 @@ class Room:
     """What this process may still take."""
 
     size: int  # bytes
-    per_thread: int = 0  # bytes that each thread takes of it, if they are there
+    per_thread: int = 0  # bytes that each thread takes of it, where there are as many
 
 
 def available(max_memory: int | float | str | None) -> Room | None:
@@ -110,7 +110,7 @@ def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: 
 
 
 def _alternatives(sizes: Sizes, strategy: Strategy) -> Iterator[tuple[str, Strategy, Sizes]]:
-    """Yield parameters that need less, with what they make of the strategy and the sizes."""
+    """Yield parameters that need less memory, with the strategy and the sizes that result."""
     if strategy.n_trees > 1:
         one_tree = replace(sizes, tree_bytes=sizes.tree_bytes / strategy.n_trees)
         yield "n_trees=1", replace(strategy, n_trees=1), one_tree
@@ -131,7 +131,7 @@ def _refusal(
     phase = max(least, key=lambda name: least[name])
     text = (
         f"{NO_MEMORY} to train: the phase {phase!r} would take about {_shown(usual[phase])} more, "
-        f"{_shown(least[phase])} with one thread, but {_shown(max(0.0, room))} are left of the limit"
+        f"{_shown(least[phase])} with one thread, but the limit leaves {_shown(max(0.0, room))}"
     )
     advice = f"would fit: {', or '.join(fitting)}" if fitting else "train on fewer rows or labels"
     return f"{text}. Give a higher max_memory; {advice}"
@@ -189,7 +189,7 @@ def _cgroup_limits(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _file_pages(group: Path) -> int:
-    """Return what a group counts as used, but gives up when it is needed: pages of files."""
+    """Return the bytes of file pages, which a group counts as used, but which are freed on demand."""
     try:
         lines = (group / "memory.stat").read_text().splitlines()
     except OSError:

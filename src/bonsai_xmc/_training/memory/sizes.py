@@ -88,7 +88,7 @@ def measure(problem: Problem, strategy: Strategy, work: Work) -> Sizes:
     dataset = core_dataset(problem, strategy)
     counts = dataset.sizes()
     trees = one_vs_rest = index = 0.0
-    # Weights are counted, not used: whatever tol and max_iter are, a sample is trained in a moment.
+    # Weights are counted, not used: rough values of tol and max_iter are enough.
     roughly = replace(strategy, tol=max(strategy.tol, 0.1), max_iter=min(strategy.max_iter, 20))
     if strategy.n_trees > 0:
         leaves = counts.input_entries * _leaf_bytes(problem, dataset, roughly, work)
@@ -197,7 +197,7 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
         kind, _, joined = strategy.representation.partition("+")
         kind = "custom" if kind == "text" else kind
         made = _core.LabelVectorStage.bytes(counts, kind, threads)
-        # Vectors side by side are there beside those that they are made of.
+        # Joined vectors are in memory together with those that they are made from.
         phases["label vectors"] = (2 * made + 3 * sizes.name_bytes) if joined else made + sizes.name_bytes
         splitting = _core.SplitStage.bytes(counts, kind, tree, n_trees, threads)
         # The core sorts these as a copy.
@@ -212,7 +212,7 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
         )
     if strategy.search == "index":
         phases["index"] = sizes.model_bytes + 8 * counts.n_features + counts.n_present
-    if strategy.n_row_trees > 0:  # on rows as they come: a second data set
+    if strategy.n_row_trees > 0:  # on rows that are not normalised: a second data set
         of_nodes = threads * _ENTRY_OF_NODE * counts.n_entries
         phases["row trees"] = sizes.model_bytes + counts.dataset_bytes + of_nodes
     return {name: counts.dataset_bytes + more for name, more in phases.items()}
