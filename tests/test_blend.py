@@ -87,7 +87,7 @@ def test_trees_over_rows_are_added_with_their_weight(data, parts, weight, adjust
     assert np.isin(restricted, allowed).all()
     row = np.arange(20)[:, None]
     ratio = of_restricted / expected[:20][row, restricted]
-    # Label trees score their 32 best labels: with `exclude`, the 32 best of those that remain.
+    # Label trees score their 32 best labels: with `restrict`, the 32 best of those that are allowed.
     assert (ratio > 1 - 1e-4).all() and (weight > 0 or (ratio < 1 + 1e-4).all())
 
 
@@ -199,9 +199,9 @@ def test_parameters_that_are_set_are_not_searched():
     assert tried(of_texts, loss="logistic").costs == (15.0, 3.0, 1.0)
     assert tried(C=2.0).costs == (2.0,)
     assert tried(logit_adjustment=0.0).adjustments == (0.0,)
-    assert 0.0 not in tried(n_trees=5).weights  # trees were asked for
+    assert 0.0 not in tried(n_trees=5).weights  # trees are requested
     assert 0.0 not in tried(beam_size=20).weights
-    assert 1.0 not in tried(tail_exponent=0.5).weights  # one-vs-rest was
+    assert 1.0 not in tried(tail_exponent=0.5).weights  # one-vs-rest is
     assert 1.0 not in tried(search="exact").weights
     weights = tried(classifiers="blend").weights
     assert 0.0 not in weights and 1.0 not in weights and len(weights) > 2

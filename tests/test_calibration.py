@@ -128,7 +128,7 @@ def test_scores_estimate_how_often_labels_are_right():
         assert (found["method"], found["groups"], found["n_rows"]) == (method, None, 600)
 
 
-def test_calibrating_chooses_the_threshold_anew(plain, generated):
+def test_calibrating_chooses_the_threshold_again(plain, generated):
     X, Y = generated.X_test, generated.Y_test
     after = calibrated(plain, generated)
     assert after.threshold_ == after.choose_threshold(X, Y) != plain.threshold_

@@ -114,7 +114,7 @@ def test_models_with_selected_ngrams(records, tmp_path):
     assert every.n_features_in_ > model.n_features_in_
 
 
-def test_auto_resolves_to_two_ngrams_for_each_row():
+def test_the_maximum_number_of_ngrams():
     assert selection.most_ngrams("auto", 100) == 20_000
     assert selection.most_ngrams("auto", 1_000_000) == 2_000_000
     assert selection.most_ngrams(None, 100) is None

@@ -222,7 +222,7 @@ def test_given_ngrams_replace_those_of_a_title(records):
 
 
 def test_the_first_rows_of_a_stream_are_measured(records, monkeypatch):
-    """Chunks may be shorter or longer than what is measured; each row is read once."""
+    """Chunks may be shorter or longer than the measured part; each row is read once."""
     monkeypatch.setattr("bonsai_xmc._text.title.ROWS", 50)
     short = [row["title"] for row in records[0]]
     texts = [*short[:50], *(text + LONG for text in short[50:])]
@@ -479,7 +479,7 @@ def test_labels_without_any_information(records, tmp_path):
 
 
 def test_a_winner_by_chance_is_not_kept(records, monkeypatch):
-    """What is better on the first rows must be better on others, too."""
+    """Settings that are better on the first rows must be better on others, too."""
     from bonsai_xmc._selection import fields as tuning
 
     rows, labels = records[0] * 3, records[1] * 3

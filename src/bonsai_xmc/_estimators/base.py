@@ -206,7 +206,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         calibration.check_options(method, groups)
         fitted = self._require_fitted()
         if groups is not None and fitted.imported:
-            raise ValueError("groups need the frequencies of labels, which are unknown for imported models")
+            raise ValueError("groups need label frequencies, which imported models lack; leave groups out")
         ranking = self._ranking(X, Y)
         learnt = calibration.learn(ranking, fitted.label_counts, method, groups)
         scores = learnt.scores(ranking.ids, ranking.scores, fitted.label_counts, apart=False)
@@ -532,7 +532,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """Write the model to one file: a safetensors container, replaced atomically.
 
         Training parameters are those that `fit` used; `beam_size`, `n_probe`, `max_labels` and `threshold`
-        are saved as they are now. A file that is replaced keeps its mode, and its owner where possible.
+        are saved with their current values. A file that is replaced keeps its mode, and its owner where
+        possible.
         """
         fitted, classifier = self._require_fitted(), self.classifier_
         prediction = classifier._prediction()

@@ -167,7 +167,7 @@ class MatrixClassifier(LabelRanker):
         return {name: value for name, value in fitted.given.items() if name in cls.parameters}
 
     def _prediction(self) -> dict[str, Any]:
-        """Return the parameters that predictions depend on, as they are now."""
+        """Return the parameters that predictions depend on, with their current values."""
         names = [name for name, one in self.parameters.items() if one.group == PREDICTION]
         return {name: getattr(self, name) for name in names}
 

@@ -138,7 +138,7 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
 def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = None) -> Strategy:
     """Resolve the strategy for these data. Given values that would have no effect are an error.
 
-    `choice` is the one on held-out rows, where `search_space` asks for one.
+    `choice` is the one on held-out rows, where `search_space` returns values to try.
     """
     params = _apart(params)
     classifiers, search, reason = _choose(params, facts, choice)

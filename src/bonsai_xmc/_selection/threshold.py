@@ -3,7 +3,7 @@
 Small data, which train in a moment, are trained on again fold by fold. Of larger data some labels are enough
 to measure scores.
 
-If asked for, each label has a threshold of its own, for the best macro-F1. Most labels have one or two
+On request, each label has a threshold of its own, for the best macro-F1. Most labels have one or two
 held-out rows, and thresholds that fit these are worse than a common one. So pseudo-rows of the typical label
 are added to the rows of each label; they count little beside many rows. Each half of the rows chooses
 thresholds, which are measured on the other half; a label gets the mean of both. They are kept only if they
@@ -52,7 +52,7 @@ def choose_threshold(
     per_label: bool = False,
     sampled: SampledModel | None = None,
 ) -> Thresholds:
-    """Choose the common threshold with the best micro-F1 on held-out rows; if asked for, one for each label.
+    """Choose the common threshold with the best micro-F1 on held-out rows; on request, one for each label.
 
     `core` is what was trained on the whole problem; of it, only the structure of the trees is used. `sampled`
     is a model of some of its labels, if there is one.

@@ -40,7 +40,7 @@ def _blas() -> Any:
 
 
 class _OneThread:
-    """Keep BLAS to a single thread while any pool is open, whichever thread of the process opened it."""
+    """A limit of one thread for BLAS while any pool is open, whichever thread of the process opened it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

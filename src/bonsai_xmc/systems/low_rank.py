@@ -1,6 +1,6 @@
 """LEML, a linear model of low rank (Yu, Jain, Kar, Dhillon, ICML 2014), and RobustXML.
 
-RobustXML is LEML plus a sparse model for labels of few rows: a reconstruction.
+RobustXML is LEML plus a sparse model for labels with few rows: a reconstruction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -376,8 +376,8 @@ def sparse_step(
 class RobustXML(System):
     """A linear model of low rank for all labels, plus a sparse one for the tail, which low rank misses.
 
-    A reconstruction: only the idea of the paper (Xu, Tao, Xu: Robust extreme multi-label learning, KDD 2016)
-    was at hand. Minimises ½‖Y − XWHᵀ − XS‖² + ½ alpha (‖W‖² + ‖H‖²) + l1 ‖S‖₁ by turns: W and H as `LEML`
+    A reconstruction from the idea of the paper alone (Xu, Tao, Xu: Robust extreme multi-label learning, KDD
+    2016). Minimises ½‖Y − XWHᵀ − XS‖² + ½ alpha (‖W‖² + ‖H‖²) + l1 ‖S‖₁ by turns: W and H as `LEML`
     does, on what S leaves, and S label by label, on what W and H leave. Scores are as those of `LEML`.
 
     Parameters

@@ -227,7 +227,7 @@ class PDSparse(System):
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
-        "variant": Parameter("pd", one_of("pd", "ppd"), CLASSIFIERS, "ppd: PPD-Sparse, each label apart"),
+        "variant": Parameter("pd", one_of("pd", "ppd"), CLASSIFIERS, "ppd: PPD-Sparse, each label by itself"),
         "l1": Parameter(0.1, ABOVE_0, CLASSIFIERS, "strength of the L1 penalty"),
         "C": Parameter(1.0, ABOVE_0, CLASSIFIERS, "weight of the loss"),
         "loss": Parameter(
