@@ -110,7 +110,7 @@ def _system(name: str, data: str) -> Factory:
 
 @dataclass
 class Bench:
-    """Runs systems on one data set, for all seeds, and stores what it measures.
+    """A runner of systems on one data set, for all seeds, which stores its measurements.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ Array = npt.NDArray[Any]
 
 
 class PowerLaw(NamedTuple):
-    """N_r = scale · r^−exponent, and R²: the share of the variance of log N_r that it explains."""
+    """A power law, N_r = scale · r^−exponent, and its R²: the explained share of the variance of log N_r."""
 
     exponent: float
     scale: float

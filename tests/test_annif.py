@@ -242,7 +242,7 @@ def test_web_server_with_several_workers(site):
 
 @pytest.fixture(scope="module")
 def server(site):
-    """`bonsai serve` with a model whose labels are the subjects of the vocabulary."""
+    """Run `bonsai serve` with a model whose labels are the subjects of the vocabulary."""
     lines = [line.split("\t") for line in (site.folder / "train.tsv").read_text().splitlines()]
     texts, labels = [text for text, _ in lines], [re.findall("<(.*?)>", uris) for _, uris in lines]
     names = dict(line.split("\t") for line in (site.folder / "vocab.tsv").read_text().splitlines())

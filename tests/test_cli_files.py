@@ -175,7 +175,7 @@ def test_pipes_work_as_input_and_output(folder, tmp_path):
 
 @pytest.fixture
 def svmlight(tmp_path, data):
-    """svmlight files of both bases; the test rows do not use the first feature."""
+    """Write svmlight files of both bases; the test rows do not use the first feature."""
     X_test = data.X_test.tolil()
     X_test[:, 0] = 0
     X_test = X_test.tocsr()

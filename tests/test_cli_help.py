@@ -61,7 +61,7 @@ def folder(tmp_path_factory, cli_folder):
 
 @pytest.fixture(scope="module")
 def models(folder):
-    """The models that the examples of other verbs use."""
+    """Make the models that the examples of other verbs use."""
     for line in [
         *VERBS["train"].get_default("verb").EXAMPLES,
         "bonsai labels model.bonsai --drop homes -o other.bonsai",

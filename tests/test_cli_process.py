@@ -205,7 +205,7 @@ def test_a_closed_output_pipe_ends_a_command_quietly(folder):
 
 @pytest.fixture(scope="module")
 def long_work(tmp_path_factory):
-    """A folder and a command that trains in it for longer than any test waits."""
+    """Return a folder and a command that trains in it for longer than any test waits."""
     path = tmp_path_factory.mktemp("long")
     many = datasets.make_xmc(
         n_rows=20_000, n_test=1, n_features=4_000, n_labels=3_000, features_per_row=60, random_state=0

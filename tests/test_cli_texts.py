@@ -36,7 +36,7 @@ def records():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, records):
-    """Documents in several formats, and a model of them; not to be changed."""
+    """Make documents in several formats, and a model of them; not to be changed."""
     path = tmp_path_factory.mktemp("texts")
     (path / "docs.jsonl.gz").write_bytes(gzip.compress(lines_of(records).encode()))
     (path / "dev.jsonl").write_text(lines_of(records[:20]))
@@ -52,7 +52,7 @@ def folder(tmp_path_factory, records):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    """The file of a model that the command line has trained."""
+    """Return the file of a model that the command line has trained."""
     from bonsai_xmc import _cli
 
     path = str(folder / "catalogue.bonsai")

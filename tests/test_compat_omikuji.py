@@ -19,7 +19,7 @@ N_ROWS, N_FEATURES, N_LABELS = 400, 200, 60
 
 
 def write_data(folder):
-    """Three features of its own for each label, and a random one."""
+    """Write rows: each label has three features of its own, and a random one."""
     rng = np.random.default_rng(0)
     lines = []
     for row in range(N_ROWS):

@@ -20,13 +20,13 @@ from kinds import KINDS, MADE, case_of, nothing_in, vectors_of
 
 @pytest.fixture(scope="module", params=KINDS)
 def case(request):
-    """A fitted model of each kind; not to be changed."""
+    """Return a fitted model of each kind; not to be changed."""
     return case_of(request.param)
 
 
 @pytest.fixture(scope="module", params=[kind for kind in KINDS if kind not in MADE])
 def trained(request):
-    """A fitted model of each kind that a call of `fit` makes; not to be changed."""
+    """Return a fitted model of each kind that a call of `fit` makes; not to be changed."""
     return case_of(request.param)
 
 

@@ -103,7 +103,7 @@ def wait_for(port, process):
 
 
 def check_proxy(server, port, certificate, texts):
-    """TLS, a body of some megabytes, keep-alive, and the address of the client."""
+    """Check TLS, a body of some megabytes, keep-alive, and the address of the client."""
     connection = Secure(port, certificate)
     long = 300 * [10_000 * "a "]  # 6 MB
     for body, n in (({"text": texts[0]}, 1), ({"texts": long}, 300), ({"texts": texts[:20]}, 20)):

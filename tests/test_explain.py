@@ -30,7 +30,7 @@ def data():
 
 @pytest.fixture(scope="module", params=KINDS)
 def explained(request, data):
-    """A model, and rows to predict."""
+    """Return a model, and rows to predict."""
     dense = request.param == "dense"
     X, X_test = (part.toarray() + 0.25 if dense else part for part in (data.X_train, data.X_test))
     model = Bonsai(**KINDS[request.param], threshold=0.5, random_state=1, n_jobs=1, max_labels=12)

@@ -34,7 +34,7 @@ def library():
 
 @pytest.fixture(scope="module")
 def research(tmp_path_factory):
-    """Files of the Extreme Classification Repository, and the same data as matrices."""
+    """Return files of the Extreme Classification Repository, and the same data as matrices."""
     folder = tmp_path_factory.mktemp("research")
     data = datasets.make_xmc("eurlex-4k", scale=0.1, random_state=0)
     datasets.save_xc(folder / "train.txt", data.X_train, data.Y_train)

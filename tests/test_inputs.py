@@ -603,14 +603,14 @@ def test_labels_that_do_not_fit_the_classes():
 
 
 def whole_numbers():
-    """Rows of 0, 1, 2 and 3, which every type holds, a quarter filled; labels that follow from them."""
+    """Return rows of 0, 1, 2 and 3, which every type holds, a quarter filled, and labels by these rows."""
     rng = np.random.default_rng(3)
     A = rng.integers(1, 4, size=(80, 20)) * (rng.random((80, 20)) < 0.25)
     return A, (A[:, :6] > 1).astype(int)
 
 
 def in_two_parts(A):
-    """COO entries: each value v as 1 and v − 1, in random order."""
+    """Return COO entries: each value v as 1 and v − 1, in random order."""
     rows, columns = np.nonzero(A)
     order = np.random.default_rng(0).permutation(2 * len(rows))
     values = np.concatenate([np.ones(len(rows)), A[rows, columns] - 1])[order]
@@ -735,7 +735,7 @@ def test_labels_stay_as_they_are(blocks, frozen):
 
 @pytest.fixture
 def embeddings():
-    """Directions in 16 dimensions, one for each of 10 labels, with noise that leaves them well apart."""
+    """Return directions in 16 dimensions, one for each of 10 labels, well apart in spite of noise."""
     rng = np.random.default_rng(5)
     centres = np.linalg.qr(rng.normal(size=(16, 16)))[0][:10]
     label = np.arange(100) % 10

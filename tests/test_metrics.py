@@ -143,7 +143,7 @@ def quotient(part, whole):
 
 
 def slow_metrics(ranking, truth, q, k):
-    """`ranking`: list of lists of labels, `truth`: list of sets, `q`: inverse propensity of each label."""
+    """Compute metrics of `ranking` (lists of labels), `truth` (sets) and `q` (inverse propensities)."""
     top = [row[:k] for row in ranking]
     best = [sorted(true, key=lambda l: (-q[l], l))[:k] for true in truth]
     pairs = list(zip(top, best, truth, strict=True))

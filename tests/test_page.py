@@ -43,7 +43,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A model with names and fields, one of plain texts and one with trees; test texts; their folder."""
+    """Serve a model with names and fields, one of plain texts and one with trees; return texts and folder."""
     folder = tmp_path_factory.mktemp("page")
     data = make_model(folder / "themes.bonsai")
     make_model(

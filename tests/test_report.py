@@ -23,7 +23,7 @@ NASTY = "<script>alert('x')</script><img src=x onerror=alert(1)>\"&'"
 
 @pytest.fixture(scope="module")
 def two(generated):
-    """Predictions of two models."""
+    """Return predictions of two models."""
     X, Y = generated.X_train, generated.Y_train
     models = {
         "trees": Bonsai(classifiers="leaf", branching_factor=6, n_trees=1, beam_size=1, threshold=0.5),

@@ -334,7 +334,7 @@ def test_the_description_has_the_keys_that_are_known(server):
 
 
 def eventually(holds):
-    """Requests are counted just after their answers."""
+    """Wait until a condition holds: requests are counted just after their answers."""
     end = time.monotonic() + 5
     while not holds():
         assert time.monotonic() < end

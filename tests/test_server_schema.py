@@ -19,7 +19,7 @@ SCHEMATHESIS = shutil.which("schemathesis", path=PLACES)
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Models that differ in what their requests may hold: texts and trees, or fields."""
+    """Make models that differ in what their requests may hold: texts and trees, or fields."""
     folder = tmp_path_factory.mktemp("schema")
     data = datasets.make_texts(200, random_state=0)
     records = [{"title": text[:20], "abstract": text} for text in data.texts_train]

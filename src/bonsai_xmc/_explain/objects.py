@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Ranked(Answer):
-    """Why a row has this score for a label."""
+    """An explanation of the score of a label for a row."""
 
     score: float
     rank: int | None
@@ -116,7 +116,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class TreePath:
-    """From the root of a tree to the label."""
+    """A path from the root of a tree to the label."""
 
     tree: int
     decisions: tuple[Decision, ...]
@@ -179,7 +179,7 @@ class TextOf:
 
 @dataclass(frozen=True)
 class Explanation(Ranked):
-    """Why a row has this score for a label.
+    """An explanation of the score of a label for a row.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class WhyNot(Answer):
-    """Why a label is not predicted, or does not rank higher.
+    """The reasons why a label is not predicted, or does not rank higher.
 
     Attributes
     ----------
@@ -292,7 +292,7 @@ class WhyNot(Answer):
 
 @dataclass(frozen=True)
 class SystemExplanation(Ranked):
-    """Why a row has this score for a label: tables whose meaning depends on the kind of the model.
+    """An explanation of a score by tables whose meaning depends on the kind of the model.
 
     Attributes
     ----------
@@ -330,7 +330,7 @@ class MemberShare:
 
 @dataclass(frozen=True)
 class FusedExplanation(Ranked):
-    """Why a row has this score for a label: by member, those that count most first.
+    """An explanation of a score by the members of a fusion, those that count most first.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from ._truth import align
 
 @dataclass
 class Scorer:
-    """Callable(estimator, X, Y) -> fraction, greater is better. A class, so that it can be pickled."""
+    """A callable (estimator, X, Y) -> fraction, greater is better; a class, so that it can be pickled."""
 
     metric: str
     k: int

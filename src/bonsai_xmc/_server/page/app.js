@@ -135,7 +135,7 @@ async function predict() {
   }
 }
 
-// A label, after a line where those begin that do not reach the threshold.
+// A label; the first one below the threshold comes after a line.
 function labelItems(label, text, before) {
   const item = element("li", undefined, label.predicted ? "label" : "label below");
   const why = whyButton(label, text);

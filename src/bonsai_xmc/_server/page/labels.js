@@ -1,7 +1,7 @@
 "use strict";
 // All labels, and the label trees. As in app.js, nothing from outside is put into the page as HTML.
 
-const BRANCH = 100; // children that are asked for at once
+const BRANCH = 100; // children in one request
 
 async function browse(more) {
   const offset = more ? at("all").children.length : 0;

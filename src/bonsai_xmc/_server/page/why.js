@@ -194,7 +194,7 @@ async function offerLabels() {
       return option;
     }));
   } catch {
-    at("why-not-labels").replaceChildren(); // the label can be typed all the same
+    at("why-not-labels").replaceChildren(); // the label can still be typed
   }
 }
 

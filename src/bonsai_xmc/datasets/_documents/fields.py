@@ -129,7 +129,7 @@ def _parts(text: str, separator: str) -> list[Any]:
 
 
 class OtherSeparator(ValueError):
-    """Labels that should be separated by blanks are separated by a mark."""
+    """An error: labels that should be separated by blanks are separated by a mark."""
 
     def __init__(self, mark: str, label: str) -> None:
         super().__init__(
