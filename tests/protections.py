@@ -82,8 +82,8 @@ PROTECTIONS = [
     Protection(
         "nor a lack of threads: fewer do the same work",
         "core/base/parallel.cpp",
-        "    } catch (const std::exception&) {\n        // No thread",
-        "    } catch (const std::logic_error&) {\n        // No thread",
+        "    } catch (const std::exception&) {\n        // If no thread",
+        "    } catch (const std::logic_error&) {\n        // If no thread",
         "tests/test_faults.py -k thread",
     ),
     Protection(

@@ -135,6 +135,7 @@ def test_code_of_documents(document, tmp_path, monkeypatch):
     text = document.read_text(encoding="utf-8")
     if "import ray" in text:
         pytest.importorskip("ray")
+        monkeypatch.setenv("RAY_ADDRESS", "local")  # a cluster of its own, whatever others run here
     blocks = list(FENCE.finditer(text))
     assert 2 * len(blocks) == len(re.findall(r"^(?:`{3,}|~{3,})", text, re.M)), "a block that is not closed"
     namespace, printed = {"__name__": "__main__"}, io.StringIO()
