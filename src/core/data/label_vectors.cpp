@@ -113,18 +113,22 @@ struct Slab {
 
 // Keeps the `most` largest entries from `begin` on, the first of equals. Returns their squared norm.
 double keep_largest(size_t begin, size_t most, Part& out) {
-    std::vector<float> sizes;
-    for (size_t e = begin; e < out.value.size(); ++e) sizes.push_back(std::abs(out.value[e]));
-    const auto least = sizes.begin() + static_cast<int64_t>(most) - 1;
-    std::ranges::nth_element(sizes, least, std::greater<>());
-    size_t n_equal = most - static_cast<size_t>(std::count_if(sizes.begin(), least,
-                                                              [&](float size) { return size > *least; }));
+    const size_t n = out.value.size();
+    out.value.resize(2 * n - begin);  // absolute values behind the entries, in memory that is used again
+    const auto sizes = out.value.begin() + static_cast<int64_t>(n);
+    std::transform(out.value.begin() + static_cast<int64_t>(begin), sizes, sizes,
+                   [](float value) { return std::abs(value); });
+    const auto nth = sizes + static_cast<int64_t>(most) - 1;
+    std::nth_element(sizes, nth, out.value.end(), std::greater<>());
+    const float least = *nth;
+    size_t n_equal =
+        most - static_cast<size_t>(std::count_if(sizes, nth, [&](float size) { return size > least; }));
     double norm2 = 0;
     size_t end = begin;
-    for (size_t e = begin; e < out.value.size(); ++e) {
+    for (size_t e = begin; e < n; ++e) {
         const float size = std::abs(out.value[e]);
-        if (size < *least || (size == *least && n_equal == 0)) continue;
-        if (size == *least) --n_equal;
+        if (size < least || (size == least && n_equal == 0)) continue;
+        if (size == least) --n_equal;
         norm2 += double{size} * size;
         out.index[end] = out.index[e];
         out.value[end++] = out.value[e];
