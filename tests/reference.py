@@ -69,7 +69,7 @@ def weights_of(X: np.ndarray, sample_weight) -> np.ndarray:
 
 
 def label_vectors(X, Y, representation="input", sample_weight=None, normalize=True, names=None) -> np.ndarray:
-    """Return L × η unit or zero rows; η = features, labels, both, or the columns of the user's matrix."""
+    """Return a row per label, of norm 1 or 0; columns: features, labels, both, or the user's."""
     if not isinstance(representation, str):
         return unit_rows(dense(representation))
     if representation == "text":

@@ -57,7 +57,7 @@ def train(X, Y, weights=None, normalize=True, threads=2, order=None, seed=5, cos
 def check_optimum(X, Y, weights=None, normalize=True, C=1.0, bias=-1.0, atol=0.01, labels=None, **params):
     """Check that each weight is that of the exact optimum on all rows, up to quantisation and `atol`.
 
-    n rows that are wrong by less than the tolerance t move the weights by at most √(2 C n) t.
+    If n rows violate their margins by less than the tolerance t, the weights move by at most √(2 C n) t.
     """
     order, W, half, report = train(X, Y, weights, normalize, C=C, bias=bias, **params)
     features = unit_rows(np.float64(X)) if normalize else np.float64(X)

@@ -17,7 +17,7 @@ inline constexpr double kEntryBytes = 8;
 // Bytes per packed weight.
 inline constexpr double kPackedWeight = 2.2;
 
-// Counts; not always whole numbers, as parts of a problem are estimated as well.
+// Counts of a problem. They are doubles because counts of a part of a problem are estimates.
 struct ProblemSizes {
     double n_rows, n_features, n_entries;
     double n_used_features;  // that are not 0 everywhere
