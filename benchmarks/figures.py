@@ -11,7 +11,8 @@ rows of raw numbers. Benchmarks store theirs with `record`. A document shows a t
 
 `where` selects rows ("data=a|b; model=c"), `columns` selects and orders columns, `bold max P@1, min MB` marks
 the best values, and `spread` shows standard deviations, which a result holds as a pair [mean, deviation].
-Rows are grouped by their column "data" if that is the first one.
+Rows are grouped by their column "data" if that is the first one; `across data=a|b` makes a column of each of
+these data sets instead, with one decimal.
 """
 
 import argparse
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKER = re.compile(r"(<!-- table (?P<about>[^>]+?) -->\n)(?P<table>.*?)(<!-- end -->)", re.S)
-PARTS = re.compile(r"\b(where|columns|bold|spread)\b")
+PARTS = re.compile(r"\b(where|columns|bold|spread|across)\b")
 
 # Digits after the point, by the end of a column's name; other numbers are shown as they are stored.
 DIGITS = {
@@ -58,15 +59,20 @@ Row = dict[str, Any]
 def record(machine: str, name: str, command: str, rows: list[Row], beside: tuple[str, ...] = ()) -> None:
     """Store a table in the result file of a machine, in place of one with the same name.
 
-    With columns `beside`, rows of that one stay whose values there are others.
+    With columns `beside`, rows of that one stay whose values there are others, and new ones take the place of
+    the first that they replace.
     """
     path = RESULTS / f"{machine}.json"
-    content = json.loads(path.read_text()) if path.exists() else {"machine": machine, "tables": {}}
+    content: dict[str, Any] = (
+        json.loads(path.read_text()) if path.exists() else {"machine": machine, "tables": {}}
+    )
     date = datetime.now(UTC).date().isoformat()
     if beside and name in content["tables"]:
         key = lambda row: [row[column] for column in beside]
         new = [key(row) for row in rows]
-        rows = [row for row in content["tables"][name]["rows"] if key(row) not in new] + rows
+        old = content["tables"][name]["rows"]
+        first = next((i for i, row in enumerate(old) if key(row) in new), len(old))
+        rows = old[:first] + rows + [row for row in old[first:] if key(row) not in new]
     content["tables"][name] = {
         **{"command": command, "date": date},
         "rows": json.loads(json.dumps(rows), parse_float=_short),
@@ -97,9 +103,11 @@ def table(about: str) -> str:
         column, _, values = condition.partition("=")
         rows = [row for row in rows if str(row.get(column)) in values.split("|")]
     columns = options["columns"].split(", ") if "columns" in options else list(rows[0])
+    if "across" in options:
+        return _written(_across(rows, columns, *options["across"].split("=")))
     groups = columns[0] == "data"
     columns = columns[1:] if groups else columns
-    lines = [["" if groups else columns[0], *columns[1:]], ["---", *["---:"] * (len(columns) - 1)]]
+    lines = [["" if groups and columns[0] == "system" else columns[0], *columns[1:]]]
     for title, group in groupby(rows, key=lambda row: row["data"] if groups else None):
         part = list(group)
         best = _best(options.get("bold", ""), part)
@@ -109,7 +117,30 @@ def table(about: str) -> str:
             cells = [_cell(column, row.get(column), "spread" in options) for column in columns]
             marked = [(column, row.get(column)) in best for column in columns]
             lines.append([f"**{cell}**" if mark else cell for cell, mark in zip(cells, marked, strict=True)])
+    return _written(lines)
+
+
+def _written(lines: list[list[str]]) -> str:
+    """Return a Markdown table; the first line has the names of the columns."""
+    lines = [lines[0], ["---", *["---:"] * (len(lines[0]) - 1)], *lines[1:]]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _across(rows: list[Row], columns: list[str], across: str, values: str) -> list[list[str]]:
+    """Return a line for each value of the first column, and in it a cell for each of `values`."""
+    title, *shown = columns
+    lines: dict[str, dict[str, str]] = {}
+    for row in rows:
+        numbers = [f"{_mean(row[column]):,.1f}" if row.get(column) is not None else "–" for column in shown]
+        if set(numbers) != {"–"}:
+            lines.setdefault(row[title], {})[row[across]] = ", ".join(numbers)
+    wanted = values.split("|")
+    body = [
+        [name, *(cells.get(value, "–") for value in wanted)]
+        for name, cells in lines.items()
+        if {*wanted} & {*cells}
+    ]
+    return [[", ".join(shown), *wanted], *body]
 
 
 def _best(bold: str, rows: list[Row]) -> list[tuple[str, Any]]:

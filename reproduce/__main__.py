@@ -1,17 +1,19 @@
 """``python -m reproduce``: run experiments of the paper, or lay out a published data set for them."""
 
 import argparse
+import shlex
 import sys
 
 from bonsai_xmc._base.progress import ProgressBar
 
-from . import experiments, known
+from . import experiments, known, recorded
 from .bench import Factory, RankedFile
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; ``--help`` and wrong usage exit from within."""
     args = _parser().parse_args(argv)
+    args.command = f"python -m reproduce {shlex.join(sys.argv[1:] if argv is None else argv)}"
     try:
         print(args.run(args))
     except KeyboardInterrupt:
@@ -51,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, metavar="N", help="seeds of each system (default: 5, quick 2)")
     add("--quick", action="store_true", help="two seeds")
     add("--n-jobs", type=int, metavar="N", help="threads (default: all)")
+    add("--record", metavar="MACHINE", help="store the figures in benchmarks/results, cell by cell")
     prepare = commands.add_parser("prepare", help="lay out a published data set as the experiments read it")
     prepare.set_defaults(run=lambda args: known.prepare(args.name, args.source, args.output))
     add = prepare.add_argument
@@ -76,7 +79,14 @@ def _run(args: argparse.Namespace) -> object:
         systems={name: _reader(file) for name, file in ranked},
         report=lambda line: print(line, file=sys.stderr, flush=True),
         bar=ProgressBar(lines=False) if sys.stderr.isatty() else None,
+        record=_recorder(args.record, args.command) if args.record else None,
     )
+
+
+def _recorder(machine: str, command: str) -> recorded.Record:
+    from benchmarks import figures  # builds on this package
+
+    return lambda name, rows, beside: figures.record(machine, name, command, rows, beside)
 
 
 def _reader(file: str) -> Factory:

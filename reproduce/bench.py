@@ -132,6 +132,8 @@ class Bench:
         The current experiment, for these lines.
     started : float
         When the run began; results that are older are reused ones.
+    finished : callable
+        Called with a system's name and its results by seed as soon as `measure` has all of them.
     """
 
     source: Source
@@ -143,11 +145,12 @@ class Bench:
     bar: ProgressBar | None = None
     experiment: str = ""
     started: float = field(default_factory=time.time)
+    finished: Callable[[str, list[dict[str, Any]]], None] = lambda name, runs: None
     _unit: str = ""  # the current unit of work, for the bar
 
     def measure(self, name: str, factory: Factory, *, timed: bool = False) -> list[dict[str, Any]]:
         """Return metrics and times of a system by seed. `timed`: reuse only times with as many threads."""
-        return [
+        runs = [
             self.unit(
                 "measure",
                 name,
@@ -158,6 +161,8 @@ class Bench:
             )
             for seed in self.seeds_of(factory)
         ]
+        self.finished(name, runs)
+        return runs
 
     def seeds_of(self, factory: Factory) -> Sequence[int]:
         """Return the seeds to run: one-vs-rest has no random tree and needs one run only."""

@@ -168,9 +168,9 @@ def _curve_table(runs: dict[int, list[dict[str, Any]]], curve: str, paper: str |
     keys = [*at("P"), "nDCG@3", "nDCG@5", "PSP@5"]
     published = DEPTH.get(paper or "", {})
     extra = {
-        "metrics": ("labels in early leaves, %", lambda run: 100 * run["early"]),
+        "metrics": ("labels in early leaves %", lambda run: 100 * run["early"]),
         "equal": ("beam", lambda run: run["beam"]),
-        "dropped": ("labels in early leaves, %", lambda run: 100 * run["early"]),
+        "dropped": ("labels in early leaves %", lambda run: 100 * run["early"]),
     }[curve]
     columns = ["depth", "K", "levels reached", extra[0], "classifiers per row", *keys]
     columns += [f"{key}, {NAMES[paper or '']} †" for key in at("P")] if published else []
@@ -193,7 +193,7 @@ def _curve_table(runs: dict[int, list[dict[str, Any]]], curve: str, paper: str |
 
 def _one_tree_table(runs: dict[int, list[dict[str, Any]]]) -> Table:
     keys = [*at("P"), "PSP@5"]
-    columns = ["depth", "labels in early leaves, %", *keys, *(f"{key}, early leaves dropped" for key in keys)]
+    columns = ["depth", "labels in early leaves %", *keys, *(f"{key} without early leaves" for key in keys)]
     rows = [
         [
             str(d),
@@ -262,8 +262,8 @@ def propagation(bench: Bench) -> Result:
         "",
         "beam",
         "steps",
-        "survived, %",
-        "survived, tail labels, %",
+        "survived %",
+        "tail labels survived %",
         "mean per step",
         f"{STEP_PROBABILITY}^steps, % †",
     ]

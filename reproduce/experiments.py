@@ -5,6 +5,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from bonsai_xmc._base.files import PathLike
 from bonsai_xmc._base.progress import ProgressBar
 from bonsai_xmc._base.threads import threads_of
 
-from . import accuracy, cost, depth, labels, plots
+from . import accuracy, cost, depth, labels, plots, recorded
 from . import source as sources
 from .bench import Bench, Factory, Systems, paper_systems
 from .report import write as write_report
@@ -44,6 +45,7 @@ def run(
     only: Iterable[str] | None = None,
     report: Callable[[str], None] = lambda line: None,
     bar: ProgressBar | None = None,
+    record: recorded.Record | None = None,
 ) -> Path:
     """Run experiments of the paper and write numbers, figures and a report.
 
@@ -75,6 +77,9 @@ def run(
         Called with a line of text for each finished unit of work.
     bar : ProgressBar, optional
         Shows the progress of training.
+    record : callable, optional
+        Called with the name of a table, rows and the columns that identify a row: for each finished cell of a
+        comparison of systems, and for the tables of the other experiments.
 
     Returns
     -------
@@ -102,6 +107,8 @@ def run(
             raise ValueError(f"{output} holds the data; give another folder for the results")
     plots.require()
     store = Store(folder)
+    if record is not None:
+        recorded.published(record)
     for text in data:
         source = sources.load(text)
         bench = Bench(
@@ -113,9 +120,14 @@ def run(
             report,
             bar,
         )
+        if record is not None:
+            bench.finished = partial(recorded.cell, record, bench)
         for name in chosen:
             bench.experiment = name
-            _write(folder / name, name, bench, EXPERIMENTS[name].run(bench))
+            result = EXPERIMENTS[name].run(bench)
+            _write(folder / name, name, bench, result)
+            if record is not None:
+                recorded.tables(record, bench, result)
             # After each experiment, so that an interrupted run leaves a report of what is finished.
             write_report(folder, EXPERIMENTS)
             report(f"{text}  {name}  done")

@@ -306,11 +306,15 @@ def test_a_table_selects_rows_and_columns_and_marks_the_best(tmp_path, monkeypat
     figures.record("machine", "sets", "python -m benchmarks.figures", [rows[2] | {"data": "c"}], ("data",))
     stored = json.loads((tmp_path / "machine.json").read_text())["tables"]["sets"]["rows"]
     assert [(row["data"], row["P@1"]) for row in stored] == [
+        ("a", 1.0),
         ("a", 49.0),
         ("b", 10.0),
-        ("a", 1.0),
         ("c", 10.0),
     ]
+    assert figures.table("machine/sets columns system, P@1, rows/s across data=b|a") == (
+        "| P@1, rows/s | b | a |\n| --- | ---: | ---: |\n"
+        "| one, fast | – | 1.0, 12,345.6 |\n| two | 10.0, 7.0 | 49.0, – |\n"
+    )
 
 
 def test_documents_are_short():

@@ -134,6 +134,48 @@ def test_one_vs_rest_is_run_once_and_others_for_each_seed(done):
     assert seeds == {name: ["0", "1"] for name in ("bonsai-i", "bonsai-o", "bonsai-io", "parabel")}
 
 
+def test_figures_are_recorded_cell_by_cell(tmp_path, monkeypatch):
+    """As soon as a system has all its seeds, and again from the stored units if the run was interrupted."""
+    stored = []
+
+    def record(name, rows, beside):
+        stored.extend((name, row, beside) for row in rows if row["data"].startswith("generated"))
+        if len(stored) == 1 and failing:
+            raise KeyboardInterrupt
+
+    failing = True
+    again = functools.partial(run, ["precision", "tail"], SMALL, tmp_path, seeds=2, n_jobs=1, record=record)
+    with pytest.raises(KeyboardInterrupt):
+        again()
+    failing = False
+    first = stored.pop()
+    again()
+    assert first == stored[0], "kept, with the time of the first run"
+    name, row, beside = first
+    assert (name, row["system"], row["seeds"], beside) == ("paper", "Bonsai-i", 2, ("data", "system"))
+    mean, deviation = row["PSP@5"]
+    values = [float(x["PSP@5"]) for x in lines(tmp_path, "tail", SMALL_SLUG) if x["system"] == "bonsai-i"]
+    assert (mean, deviation) == pytest.approx(mean_and_sd(values))
+    dismec = next(row for _, row, _ in stored if row["system"] == "DiSMEC")
+    assert dismec["seeds"] == 1 and isinstance(dismec["C@1"], float)
+
+
+def test_the_command_line_records_into_the_result_files(tmp_path, monkeypatch, capsys):
+    from benchmarks import figures
+
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    for names, only in (("precision", "parabel"), ("depth propagation", "parabel"), ("time", "dismec")):
+        options = f"--data {SMALL} --systems {only} --seeds 2 --n-jobs 1 -o {tmp_path / 'out'} --record here"
+        assert __main__.main(["run", *names.split(), *options.split()]) == 0, capsys.readouterr().err
+    tables = json.loads((tmp_path / "here.json").read_text("utf-8"))["tables"]
+    assert {*tables} == {"paper", "paper-depth", "paper-early-leaves", "paper-propagation"}
+    assert tables["paper"]["command"].startswith("python -m reproduce run time --data ")
+    ours = [row["system"] for row in tables["paper"]["rows"] if row["data"] == SMALL]
+    assert ours == ["Parabel", "DiSMEC"], "rows of another command stay"
+    shown = figures.table(f"here/paper across data={SMALL}|EURLex-4K † columns system, C@1, C@3")
+    assert re.search(r"\| Parabel \| [\d.]+, [\d.]+ \| 31.5, 43.1 \|", shown)
+
+
 # --- Differences and their p-values ---------------------------------------------------------------
 
 
