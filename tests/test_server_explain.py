@@ -141,7 +141,7 @@ def test_invalid_requests_are_named_with_their_status(server, body, status, deta
 @pytest.mark.parametrize(
     ("query", "status", "detail"),
     [
-        ("model=records", 404, "the model 'records' has no trees"),
+        ("model=records", 404, "the model 'records' has no label trees"),
         ("model=x", 404, "there is no model"),
         ("tree=3", 404, "there is no tree 3; there are 3"),
         ("node=100000", 404, "there is no node 100000"),
@@ -214,7 +214,7 @@ def test_models_of_every_system_are_served(of_systems, kind):
     for table in answer["explanation"]["evidence"]:
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
     refused = {"model": kind, "text": texts[0], "label": label, "why_not": True}
-    assert f"of the kind {kind!r}" in server.post("/explain", refused, 400)["detail"]
+    assert f"of the kind {kind!r}: explain the label" in server.post("/explain", refused, 400)["detail"]
     assert server.ask("GET", f"/tree?model={kind}")[0] == 404
     assert server.get(f"/labels?model={kind}&limit=1")["total"] == len(model.classes_)
 

@@ -8,6 +8,7 @@ import numpy as np
 from bonsai_xmc._explain.linear import LinearRow
 from bonsai_xmc._explain.objects import Ahead, Difference, Explanation, WhyNot
 from bonsai_xmc._explain.row import NoClassifier
+from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.thresholds import resolve
 
 
@@ -16,7 +17,11 @@ def why_not(row: LinearRow, label: int, n_ahead: int) -> WhyNot:
 
     Raises ValueError for models other than `Bonsai`, which have no weights to compare.
     """
-    _ = row.fitted.linear
+    if not isinstance(row.fitted.ranker, LinearRanker):
+        raise ValueError(
+            f"why_not compares the linear classifiers of a Bonsai, but the model is of the kind "
+            f"{row.fitted.ranker.kind!r}: explain the label itself (`explain`, --label)"
+        )
     key, name = row.about(label)
     ids, scores = (part[0] for part in row.model.top_k(row.X, row.fitted.n_labels, exact=True))
     ranked = ids[ids >= 0]

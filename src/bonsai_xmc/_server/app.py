@@ -206,7 +206,7 @@ def _explain(served: Served, text: Any, label: str, n: int, refused: bool) -> an
 def _tree(served: Served, given: dict[str, Any]) -> answers.Tree:
     forest, tree, node = served.forest, given["tree"], given["node"]
     if forest is None:
-        raise Problem(404, f"the model {served.name!r:.100} has no trees")
+        raise Problem(404, f"the model {served.name!r:.100} has no label trees")
     n_trees = len(forest.tree_ptr) - 1
     if tree >= n_trees:
         raise Problem(404, f"there is no tree {tree}; there are {n_trees}, counted from 0")

@@ -357,15 +357,17 @@ class NeighborRanker(Searching):
         with Pool(1):
             _, found, squares, votes = self._neighbors(row)
         order = np.lexsort((found, squares))
-        neighbors, labels = [], []
-        for i in order.tolist():
-            own = self.labels.indices[slice(*self.labels.indptr[found[i] : found[i] + 2])].tolist()
-            distance = float(np.sqrt(squares[i]))
-            neighbors.append((int(found[i]), distance, float(votes[i]), "yes" if label in own else "no"))
-            labels += [(int(found[i]), other) for other in own]
+        own = lambda i: self.labels.indices[slice(*self.labels.indptr[i : i + 2])].tolist()
+        neighbors = [
+            (i, distance, vote, "yes" if label in own(i) else "no")
+            for i, distance, vote in zip(
+                found[order].tolist(), np.sqrt(squares[order]).tolist(), votes[order].tolist(), strict=True
+            )
+        ]
+        labels = [(i, other) for i in dict.fromkeys(found[order].tolist()) for other in own(i)]
         return (
             Evidence(
-                "nearest training rows",
+                "nearest training rows, counted from 0",
                 ("training row", "distance", "vote", "has the label"),
                 tuple(neighbors),
             ),
