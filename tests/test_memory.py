@@ -4,6 +4,7 @@ import hashlib
 import multiprocessing
 import os
 import resource
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -98,6 +99,64 @@ def test_texts_are_estimated_with_the_features_that_are_selected():
     assert model.set_params(max_ngrams=100).memory_estimate(texts, labels) == told[0]
     with pytest.raises(ValueError, match=r"fields='auto' chooses .* pass on_estimate to fit"):
         model.set_params(fields="auto").memory_estimate(texts, labels)
+
+
+# --- members of one model ---
+
+
+VECTORS = np.random.default_rng(0).standard_normal((512, 256)).astype(np.float32)
+
+
+def encoded(texts):
+    places = [[zlib.crc32(word.encode()) % 512 for word in text.split()] for text in texts]
+    return np.array([VECTORS[own].sum(axis=0) for own in places])
+
+
+def with_encoder(encoder=encoded):
+    classifier = Bonsai(
+        classifiers="one_vs_rest", search="exact", C=1, logit_adjustment=0, threshold=0.3, n_jobs=2
+    )
+    return TextBonsai(word_ngrams=1, char_ngrams=None, encoder=encoder, classifier=classifier)
+
+
+def of_texts(n):
+    rng = np.random.default_rng(0)
+    own = rng.integers(0, 300, n).tolist()
+    return [f"word{i} noise{rng.integers(50)}" for i in own], [[f"label {i}"] for i in own]
+
+
+def trained_with_an_encoder():
+    """(peak, estimate before the training, estimate without one, phases, estimate of words alone)."""
+    with_encoder().fit(*of_texts(300))
+    texts, told = of_texts(6000), []
+    memory.Path("/proc/self/clear_refs").write_text("5")
+    before = memory.resident("VmRSS")
+    model = with_encoder().fit(*texts, on_estimate=told.append)
+    peak = memory.resident("VmHWM") - before
+    words = with_encoder(None).memory_estimate(*texts)
+    return peak, told, with_encoder().memory_estimate(*texts), model.timings_, words
+
+
+@linux
+def test_members_are_estimated_together():
+    """The vectors take most of the memory."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        peak, told, estimate, phases, words = pool.apply(trained_with_an_encoder)
+    assert estimate["training_bytes"] == pytest.approx(told[0]["training_bytes"], rel=0.01)  # of some texts
+    assert estimate["training_bytes"] == pytest.approx(peak, rel=0.35)
+    assert words["training_bytes"] < 0.1 * peak
+    assert estimate["phases"]["weights"] > estimate["phases"]["one-vs-rest"] and "weights" in phases
+
+
+def test_members_that_do_not_fit_together_are_refused(monkeypatch):
+    monkeypatch.setattr(limit, "_sizes_of_process", lambda: (0, 0))
+    texts, seen = of_texts(1000), []
+    model = with_encoder()
+    needed = [one.memory_estimate(*texts)["training_bytes"] for one in (with_encoder(None), model)]
+    with pytest.raises(MemoryError, match=r"the phase 'held-out rows' would take .*Give a higher max_memory"):
+        model.fit(*texts, max_memory=2 * needed[0], progress=lambda phase, done, total: seen.append(phase))
+    assert set(seen) == {"texts", "vectors"}  # no member is trained
+    model.fit(*texts, max_memory=2 * needed[1])
 
 
 def test_models_are_bounded_by_what_is_counted(generated):

@@ -399,13 +399,17 @@ class Bonsai(MatrixClassifier):
         problem = self._problem(training_rows(X, type(self).__name__), Y, tree=tree)
         return self._estimate(problem, params, X, Y)
 
-    def _estimate(self, problem: Problem, params: dict[str, Any], X: Any, Y: Any) -> dict[str, Any]:
+    def _estimate(
+        self, problem: Problem, params: dict[str, Any], X: Any = None, Y: Any = None, **how: Any
+    ) -> dict[str, Any]:
+        """Return the estimate beside the caller's X and Y; `how` are options of `memory.estimate`."""
         _check_names(problem)
         given = bytes_beside(X, problem.rows) + bytes_beside(Y)
+        how = {"threads": threads_of(self.n_jobs), "given": given} | how
 
         def found(least: bool) -> dict[str, Any]:
             strategy, options = self._largest(problem, params, least)
-            sizes = memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)
+            sizes = memory.estimate(problem, strategy, **how, **options)
             return sizes | ({"least": found(True)} if options["prunes"] and not least else {})
 
         return found(False)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -41,7 +42,7 @@ from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection.fusion import PRICE, Chosen, choose, truth_of, with_names
 from bonsai_xmc._selection.threshold import Thresholds, chosen_threshold
 from bonsai_xmc._text.reader import FusedText
-from bonsai_xmc._training import splits
+from bonsai_xmc._training import memory, splits
 from bonsai_xmc.metrics._ranking import Ranking
 
 _AUTO = "auto"
@@ -181,8 +182,12 @@ class Fusion(_BaseComposition, MatrixClassifier):
         """
         params = check_params({name: getattr(self, name) for name in self.parameters}, self.parameters)
         seed, job = seed_of(self.random_state), next(iter(jobs.values()))[1]
-        for i, (name, (model, own)) in enumerate(jobs.items()):
-            model.fitted_ = model._fit(_in_folder(own, name, asks=i == 0))
+        if all(isinstance(model, Bonsai) for model, _ in jobs.values()):
+            memory.require(partial(estimate_of, jobs), job.options.max_memory)
+            if job.options.on_estimate is not None:
+                job.options.on_estimate(estimate_of(jobs))
+        for name, (model, own) in jobs.items():
+            model.fitted_ = model._fit(_in_folder(own, name))
         models = {name: model for name, (model, _) in jobs.items()}
         whole, half = _assembled(models, {}, self.depth), None
         labels, split = job.problem.labels, splits.halves(job.problem.rows.n_rows, seed)
@@ -504,12 +509,21 @@ def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
     return [found[id(X[name])] for name in names]
 
 
-def _in_folder(job: Job, name: str, asks: bool) -> Job:
-    """Return the job of a member, with its own folder in the checkpoint; without `asks`, no estimate."""
-    options = job.options
+def estimate_of(jobs: Mapping[str, tuple[Any, Job]], **how: Any) -> dict[str, Any]:
+    """Return the memory that the members need together; `how` are options of `memory.estimate`."""
+    found: list[dict[str, Any]] = []
+    for model, job in jobs.values():
+        given = () if found else job.given  # X and Y as the caller passed them are counted once
+        found.append(model._estimate(job.problem, job.params, *given, **how))
+    return memory.together(found)
+
+
+def _in_folder(job: Job, name: str) -> Job:
+    """Return the job of a member, with its own folder in the checkpoint."""
+    options = job.options._replace(on_estimate=None)
     if options.checkpoint is not None:
         options = options._replace(checkpoint=os.path.join(options.checkpoint, name))
-    return replace(job, options=options if asks else options._replace(on_estimate=None))
+    return replace(job, options=options)
 
 
 def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> MatrixClassifier:
@@ -517,7 +531,7 @@ def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> Matri
     other = _same_settings(model)
     params = check_params(other.get_params(deep=False), other.parameters)
     part = replace(job, problem=job.problem.take(rows), params=params)
-    other.fitted_ = other._fit(_in_folder(part, f"{name}, half", asks=False))
+    other.fitted_ = other._fit(_in_folder(part, f"{name}, half"))
     return cast(MatrixClassifier, other)
 
 

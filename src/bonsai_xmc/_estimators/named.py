@@ -14,6 +14,7 @@ from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.linear import LinearRanker, core_model
 from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._selection.threshold import Thresholds
+from bonsai_xmc._training.train import Problem
 
 # Labels with at least this many rows are ranked better by classifiers than by their names.
 ENOUGH_ROWS = 5
@@ -49,6 +50,14 @@ class Named(Bonsai):
         other = type(self)(**self.get_params(deep=False))
         other.names = self.names
         return other
+
+    def _estimate(
+        self, problem: Problem, params: dict[str, Any], X: Any = None, Y: Any = None, **how: Any
+    ) -> dict[str, Any]:
+        """Return what the classifiers take; the rows are those of another member."""
+        size = self.names.vectors.nbytes
+        phases = {"reading": 0, "weights": 3 * size}
+        return {"training_bytes": 3 * size, "model_bytes": size, "phases": phases}
 
     def _fit(self, job: Job) -> FittedModel:
         labels, (keys, names, vectors) = job.problem.labels, self.names

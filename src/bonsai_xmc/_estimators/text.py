@@ -53,6 +53,7 @@ TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 WORDS, VECTORS, NAMES = "words", "vectors", "names"
 # Classifiers of vectors have many small weights, and lose accuracy by the `prune` of sparse rows.
 PRUNE = 0.01
+ENCODED = 1000  # texts, for an estimate of memory
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -209,30 +210,50 @@ class TextBonsai(TextParameters, LabelRanker):
         """Train a member on words and one on the encoder's vectors; return the better one, or a fusion."""
         from bonsai_xmc._estimators.fusion import Fusion
 
-        (X, y), text, phases, folder = job.given, job.text, job.phases, job.options.checkpoint
+        threshold = words.threshold
+        jobs = self._jobs(encoder, words, job, sample_weight, names)
+        members = [(name, one._unfitted()) for name, (one, _) in jobs.items()]
+        fusion = Fusion(members, threshold=threshold, random_state=words.random_state, n_jobs=words.n_jobs)
+        fusion.fitted_ = fusion._fit_jobs(jobs)
+        return fusion._alone() or fusion
+
+    def _jobs(
+        self,
+        encoder: Encoder,
+        words: MatrixClassifier,
+        job: Job,
+        sample_weight: Any = None,
+        names: NameVectors | None = None,
+        most: int | None = None,
+    ) -> dict[str, tuple[MatrixClassifier, Job]]:
+        """Return the members of a model with an encoder, whose thresholds are fixed, and their trainings.
+
+        With `most`, only so many texts are encoded, and their vectors stand for those of the others.
+        """
+        (X, y), text, folder = job.given, job.text, job.options.checkpoint
         assert text is not None
         texts = [one for columns in columns_of(X, text.fields, complete=False) for one in joined(columns)]
         kept = None if folder is None else os.path.join(folder, "encoder")
-        found = encoded(encoder, texts, threads_of(words.n_jobs), phases, kept)
+        found = encoded(encoder, texts[:most], threads_of(words.n_jobs), job.phases, kept)
         reader = EncodedText(encoder, text.fields, found.mean(axis=0, dtype=np.float64).astype(np.float32))
-        shared = {name: getattr(words, name) for name in ("random_state", "n_jobs")}
-        vectors = Bonsai(prune=PRUNE, threshold=FALLBACK, **shared)
-        problem = vectors._problem((DenseRows(reader.rows(found)), None), y, sample_weight)
-        threshold, words.threshold = words.threshold, FALLBACK
+        rows = reader.rows(found)
+        if len(rows) < len(texts):
+            rows = np.resize(rows, (len(texts), rows.shape[1]))
+        words.threshold = FALLBACK
+        vectors = Bonsai(
+            prune=PRUNE, threshold=FALLBACK, random_state=words.random_state, n_jobs=words.n_jobs
+        )
+        problem = vectors._problem((DenseRows(rows), None), y, sample_weight)
         params = check_params(vectors.get_params())
         jobs: dict[str, tuple[MatrixClassifier, Job]] = {
             WORDS: (words, replace(job, params=job.params | {"threshold": FALLBACK})),
-            VECTORS: (vectors, Job(problem, params, phases, job.given, job.options, reader)),
+            VECTORS: (vectors, Job(problem, params, job.phases, job.given, job.options, reader)),
         }
         if names is not None:
             named = Named(**vectors.get_params())
             named.names = names
             jobs[NAMES] = (named, jobs[VECTORS][1])
-        fusion = Fusion(
-            [(name, one._unfitted()) for name, (one, _) in jobs.items()], threshold=threshold, **shared
-        )
-        fusion.fitted_ = fusion._fit_jobs(jobs)
-        return fusion._alone() or fusion
+        return jobs
 
     def _names(
         self, encoder: Encoder, texts: Texts, params: dict[str, Any], options: FitOptions, phases: Phases
@@ -263,21 +284,29 @@ class TextBonsai(TextParameters, LabelRanker):
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
         """Return what `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
 
-        The texts are read for it. A generator can be read only once: pass `on_estimate` to `fit` instead.
-        "phases" are those after reading; the memory of the texts is not included.
+        The texts are read for it, and 1,000 of them are encoded if there is an encoder. A generator can be
+        read only once: pass `on_estimate` to `fit` instead. "phases" are those after reading; the memory of
+        the texts, and that of the encoder and of the vectors of names, is not included.
         """
+        from bonsai_xmc._estimators.fusion import estimate_of
+
         if tuning.is_auto(self.fields):
             raise ValueError(
                 "fields='auto' chooses the blocks of features by training, so that memory cannot be "
                 "estimated in advance; name the fields, or pass on_estimate to fit"
             )
         classifier, params = self._new_classifier(), self._checked_params()
+        if self.encoder is not None:
+            X, Y = (list(one) if isinstance(one, Iterator) else one for one in (X, Y))
         rows, text = self._read(X, Y, params, Phases(None), {})
         problem = classifier._problem((rows, None), Y, texts=self._facts(text))
         if not isinstance(classifier, Bonsai):
             raise ValueError(f"classifier is a {type(classifier).__name__}, but an estimate needs a Bonsai")
         problem = self._with_name_vectors(problem, params, None)
-        return classifier._estimate(problem, params, X, Y)
+        if self.encoder is None:
+            return classifier._estimate(problem, params, X, Y)
+        job = Job(problem, params, Phases(None), (X, Y), text=text)
+        return estimate_of(self._jobs(Encoder.of(self.encoder), classifier, job, most=ENCODED))
 
     def _facts(self, text: FittedText) -> TextFacts:
         return TextFacts(len(text.plan.texts), len(text.plan.blocks), self.label_texts is not None)

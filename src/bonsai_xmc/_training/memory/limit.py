@@ -23,7 +23,7 @@ _FIXED = 8 << 20
 # What RLIMIT_AS counts for each thread beside its memory: its stack, and what its heap reserves. Where there
 # is no room for that, threads use the heap of others, or there are fewer.
 _ADDRESSES_OF_THREAD = 80 << 20
-_SMALL_BATCH = 512  # held-out rows that are predicted at once where memory is short
+SMALL_BATCH = 512  # held-out rows that are predicted at once where memory is short
 
 
 @dataclass(frozen=True)
@@ -89,24 +89,24 @@ def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: 
     def fits(size: float, n: int) -> bool:
         return _MARGIN * size + _FIXED + n * room.per_thread <= room.size
 
-    usual, least = need(threads, None, strategy, sizes), need(1, _SMALL_BATCH, strategy, sizes)
+    usual, least = need(threads, None, strategy, sizes), need(1, SMALL_BATCH, strategy, sizes)
     if fits(max(usual.values()), threads):
         return Plan()
     if max(least.values()) > room.size:
         fitting = [
             name
             for name, by, of in _alternatives(sizes, strategy)
-            if max(need(1, _SMALL_BATCH, by, of).values()) <= room.size
+            if max(need(1, SMALL_BATCH, by, of).values()) <= room.size
         ]
-        raise MemoryError(_refusal(usual, least, room.size, fitting))
+        raise MemoryError(refusal(usual, least, room.size, fitting))
     fewer = {}
     for phase in usual:
         n = threads
-        while n > 1 and not fits(need(n, _SMALL_BATCH, strategy, sizes)[phase], n):
+        while n > 1 and not fits(need(n, SMALL_BATCH, strategy, sizes)[phase], n):
             n -= 1
         if n < threads:
             fewer[phase] = n
-    return Plan(fewer, _SMALL_BATCH)
+    return Plan(fewer, SMALL_BATCH)
 
 
 def _alternatives(sizes: Sizes, strategy: Strategy) -> Iterator[tuple[str, Strategy, Sizes]]:
@@ -125,7 +125,7 @@ def _alternatives(sizes: Sizes, strategy: Strategy) -> Iterator[tuple[str, Strat
         yield "branching_factor=16", replace(strategy, branching_factor=16), sizes
 
 
-def _refusal(
+def refusal(
     usual: Mapping[str, float], least: Mapping[str, float], room: float, fitting: Sequence[str]
 ) -> str:
     phase = max(least, key=lambda name: least[name])

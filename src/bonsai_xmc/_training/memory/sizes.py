@@ -226,7 +226,8 @@ def _held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: i
     part = sizes.part(n_part, min(sizes.counts.n_present, pairs), pairs)
     rows = 1.5 * part.rows_and_labels + n_held_out / max(1, n) * sizes.rows_and_labels
     found = 3.0 * n_held_out * splits.CANDIDATES * 8
-    visits = 30.0, 30.0, 30.0 * strategy.branching_factor
+    choices = min(30.0 * strategy.branching_factor, max(1, strategy.n_trees) * part.counts.n_present)
+    visits = 30.0, 30.0, choices
     predicting = _prediction(part, n_held_out, visits, batch_rows)
     comparing = n_held_out * 2 * splits.CANDIDATES * 8 * 8.0
     return rows + found + max(*_training(part, strategy, threads).values(), predicting, comparing)
