@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from bonsai_xmc import Bonsai, Fusion, TextBonsai, datasets, systems
+from bonsai_xmc import Bonsai, Fusion, RankedList, TextBonsai, datasets, systems
 from bonsai_xmc.compat._omikuji_files import load_omikuji
 from test_import_omikuji import sparse, write_model
 
@@ -148,6 +148,15 @@ def _fused() -> Case:
     return case._replace(model=model, unfitted=None)
 
 
+def _listed() -> Case:
+    """Rows are scores that another model gives to some labels."""
+    case = _of_rows(Bonsai(**PARAMS["leaf"], threshold=0.3, n_jobs=1))
+    estimator = RankedList(case.model.classes_.tolist(), threshold=0.3, n_jobs=1)
+    X_train, X = case.model.predict_proba(case.X_train), case.model.predict_proba(case.X)
+    model = clone(estimator).fit(X_train, case.Y_train)
+    return Case(model, estimator, X_train, case.Y_train, X, case.Y)
+
+
 def vectors_of(texts: list[str]) -> Any:
     """Return vectors that depend on the texts alone: counts of their short words, by hash."""
     vectors = np.zeros((len(texts), 24), np.float32)
@@ -198,6 +207,7 @@ KINDS = {
     "fusion of texts": _fusion_of_texts,
     "texts, encoder": _encoded,
     "fused files": _fused,
+    "ranked list": _listed,
 }
 if systems.SYSTEMS:
     _first = next(iter(systems.SYSTEMS))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from bonsai_xmc._data.tree import LabelTree
     from bonsai_xmc._estimators.bonsai import Bonsai
     from bonsai_xmc._estimators.fusion import Fusion
+    from bonsai_xmc._estimators.ranked_list import RankedList
     from bonsai_xmc._estimators.text import TextBonsai, load
     from bonsai_xmc._estimators.vectorizer import TextVectorizer
     from bonsai_xmc._explain.objects import Explanation, WhyNot
@@ -21,6 +22,7 @@ __all__ = [
     "FormatError",
     "Fusion",
     "LabelTree",
+    "RankedList",
     "TextBonsai",
     "TextVectorizer",
     "WhyNot",
@@ -39,6 +41,7 @@ _MODULES = {
     "FormatError": "_modelfile.container",
     "Fusion": "_estimators.fusion",
     "LabelTree": "_data.tree",
+    "RankedList": "_estimators.ranked_list",
     "TextBonsai": "_estimators.text",
     "TextVectorizer": "_estimators.vectorizer",
     "WhyNot": "_explain.objects",

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> None:
         args.train,
         args.classes,
         *args.against,
+        *args.list,
         output=args.report,
         split=args.split,
     )

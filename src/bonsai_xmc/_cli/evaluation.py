@@ -253,10 +253,8 @@ class Evaluation:
         if len(labels) != file.shape[1]:
             raise ValueError(f"{name} has {file.shape[1]:,} labels, but there are {len(labels):,}")
         numbers: Sequence[int] = known.rows
-        if known.is_documents:  # a row for each document, even for those without labels
-            args = argparse.Namespace(**vars(self.args) | {"label_field": None})
-            documents = source.documents_of(args, self.inputs, complete=False)
-            numbers = [document.line for document in documents]
+        if known.is_documents:
+            numbers = source.row_numbers(self.args, self.inputs, file.shape[0], name)
         if len(numbers) != file.shape[0]:
             raise ValueError(f"{name} has {file.shape[0]:,} rows, but {self.args.data} {len(numbers):,}")
         row, label, score = file.row, file.label, file.score

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"-k is {args.k}, but must be at least 1")
     if args.row is not None and args.row < 1:
         raise ValueError(f"--row is {args.row}, but rows are counted from 1")
-    inputs = Inputs(args.model, args.data, output=args.html, split=args.split)
+    inputs = Inputs(args.model, args.data, *args.list, output=args.html, split=args.split)
     model = models.load(args, inputs)
     row = explained_row(model, source.for_model(args, model, inputs, labels=False).row(args.row))
     labels = [label_id(row.fitted, label) for label in args.label]

@@ -14,7 +14,11 @@ COMMON = ("data", "output", "link", "json", "quiet")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_table(parser, "models MODEL  model files, two or more", models={"nargs": "+"})
+    add_table(
+        parser,
+        "models MODEL  model files, or predictions of any system for DEV; two or more, one of them a model",
+        models={"nargs": "+"},
+    )
     # rows that no model was trained on, with labels
     add_data(parser, "DEV", "dev", option="--on")
     add_output(parser, "OUT")
@@ -30,19 +34,37 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from bonsai_xmc import Fusion
+    from bonsai_xmc import Fusion, RankedList
 
-    from . import source
+    from . import predictions, source
     from .io import Inputs, distinct_names, save_model
+    from .lists import Listed
     from .report import in_bytes, show
 
     if len(args.models) < 2:
         raise ValueError("fuse takes two models or more")
     inputs = Inputs(*args.models, args.data, output=args.output, split=args.split)
     names = distinct_names(args.models)
-    models = {name: inputs.model(path) for name, path in zip(names, args.models, strict=True)}
-    args.model = args.models[0]
-    X, Y = source.for_model(args, Fusion.beside(models), inputs).whole()
+    paths = dict(zip(names, args.models, strict=True))
+    kinds = {name: predictions.kind_of(inputs, path) for name, path in paths.items()}
+    listed = [name for name in names if kinds[name] in ("labels", "columns")]
+    models = {name: inputs.model(path) for name, path in paths.items() if name not in listed}
+    if not models:
+        raise ValueError("fuse takes at least one model beside ranked lists")
+    args.model = next(path for name, path in paths.items() if name in models)
+    beside = Fusion.beside(models)
+    rows = source.for_model(args, beside, inputs)
+    X, Y = rows.whole()
+    own: dict[str, Any] = dict.fromkeys(models, X)
+    for name in listed:
+        labels = list(map(str, beside.classes_.tolist()))
+        one = Listed.read(args, inputs, paths[name], labels)
+        named = beside.fitted_.labels.named
+        classes = list(dict.fromkeys([*labels, *one.labels])) if named else beside.classes_.tolist()
+        own[name] = one.ranked(rows.numbers, args.data, {str(label): i for i, label in enumerate(classes)})
+        models[name] = RankedList(classes).fit(own[name])
+    models = {name: models[name] for name in names}
+    X = own if listed else X
     fused = Fusion.of(models, X, Y, link=args.link, n_jobs=getattr(args, "n_jobs", None))
     size = save_model(fused, args.output)
     facts = {"model": args.output, "bytes": size, "weights": fused.weights_, "links": fused.links_}

@@ -300,6 +300,11 @@ _fields.__name__ = "list of fields"
 
 
 def add_prediction_parameters(parser: Any) -> None:
+    table = """
+--list FILE  predictions of another system for the rows, for a model that has a ranked list as a member; may
+    be repeated
+"""
+    add_table(parser, table, list={"action": "append", "default": []})
     for name in ("beam_size", "n_probe"):
         add_parameter(parser, name, "as in the model")
     add_parameter(parser, "n_jobs")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     from . import models, predictions, source
     from .io import Inputs, writing
 
-    inputs = Inputs(args.model, args.data, args.label_names, output=args.output, split=args.split)
+    inputs = Inputs(args.model, args.data, args.label_names, *args.list, output=args.output, split=args.split)
     model = models.load(args, inputs, light=True)
     rows = source.for_model(args, model, inputs, labels=False)
     kind = "matrix" if isinstance(rows, source.Matrices) else "documents" if rows.text is None else "text"

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -35,19 +35,25 @@ class Part(NamedTuple):
     documents: list[Document] | None  # None for rows of a matrix
 
 
+# What makes the X of a model from rows and their numbers.
+Complete = Callable[[Any, Sequence[int]], Any]
+
+
 class Matrices:
     """Rows of a matrix, in a single part."""
 
     problems: dict[str, int] = {}  # noqa: RUF012 (never changed)
+    complete: Complete = staticmethod(lambda X, rows: X)
 
     def __init__(
         self, name: str, X: Any, Y: Any = None, id_base: int | None = None, seconds: float = 0
     ) -> None:
         self.name, self.seconds = name, seconds
         self._X, self._Y, self._id_base = X, Y, id_base
+        self.numbers: Sequence[int] = range(1, X.shape[0] + 1)  # of the rows of `whole`
 
     def parts(self) -> Iterator[Part]:
-        yield Part(self._X, self._Y, range(1, self._X.shape[0] + 1), None)
+        yield Part(self.complete(self._X, self.numbers), self._Y, self.numbers, None)
 
     def labelled(self) -> tuple[Any, Any]:
         """Return all rows and labels."""
@@ -60,7 +66,7 @@ class Matrices:
         number, n_rows = number or 1, self._X.shape[0]
         if number > n_rows:
             raise ValueError(f"--row is {number}, but {self.name} has {n_rows:,} rows")
-        return self._X[[number - 1]]
+        return self.complete(self._X[[number - 1]], [number])
 
     def remembered(self, model: Any) -> Any:
         """Return the model with the base of the feature ids in its training file."""
@@ -69,6 +75,8 @@ class Matrices:
 
 class Texts:
     """Documents, read as a stream in parts."""
+
+    complete: Complete = staticmethod(lambda X, rows: X)
 
     def __init__(
         self,
@@ -82,6 +90,7 @@ class Texts:
         """
         self.documents, self.text, self.seconds = documents, text, 0.0
         self._fields, self._more = fields, more
+        self.numbers: list[int] = []  # of the rows of `whole`, once they are read
         self.name = "the text" if documents is None else documents.name
 
     @property
@@ -107,7 +116,8 @@ class Texts:
         iterator = iter(self)
         while chunk := list(islice(iterator, CHUNK)):
             labels = [document.labels for document in chunk]
-            yield Part([self.read(d) for d in chunk], labels, [d.line for d in chunk], chunk)
+            rows = [document.line for document in chunk]
+            yield Part(self.complete([self.read(d) for d in chunk], rows), labels, rows, chunk)
 
     def labelled(self) -> tuple[Iterator[Any], list[list[str]]]:
         """Return texts as a stream, and a list that receives their labels as the texts are read."""
@@ -116,6 +126,7 @@ class Texts:
         def texts() -> Iterator[Any]:
             for document in self:
                 labels.append(document.labels)
+                self.numbers.append(document.line)
                 yield self.read(document)
             if not labels:
                 raise ValueError(f"{self.name} holds no document with text and labels")
@@ -141,7 +152,8 @@ class Texts:
         for document in self:
             line = document.line
             if number is None or line == number:
-                return self.read(document)
+                found = self.complete([self.read(document)], [line])
+                return found[0] if isinstance(found, list) else found
             if line > number:
                 break
         if number is None:
@@ -187,7 +199,30 @@ def for_model(
     `labels`: leave out rows without labels. `new_labels`: allow labels that the model does not have. `more`:
     further fields to read.
     """
-    text = model.fitted_.text
+    from .lists import Lists
+
+    lists = Lists.of(args, model.fitted_, inputs)
+    if lists is None:
+        text, n_features = model.fitted_.text, model.fitted_.n_features
+    else:
+        text, n_features = lists.text, lists.n_features
+    found = _rows_for(args, model, inputs, text, n_features, labels, new_labels, more)
+    if lists is not None:
+        found.complete = lists
+    return found
+
+
+def _rows_for(
+    args: argparse.Namespace,
+    model: Any,
+    inputs: Inputs,
+    text: Any,
+    n_features: int,
+    labels: bool,
+    new_labels: bool,
+    more: Sequence[str],
+) -> Source:
+    """Return rows for models that read texts by `text`, or matrices of `n_features`."""
     if text is not None:
         if not labels and not is_file(args.data):
             refuse(args, OF_MATRICES, "is for matrices, but a text was given")
@@ -205,7 +240,7 @@ def for_model(
         assert texts.documents is not None
         return Texts(texts.documents, text.fields, more)
     refuse(args, OF_DOCUMENTS, f"is for documents, but {args.model} is a model of matrices")
-    expected = Expected(model.n_features_in_, len(model.classes_), model.fitted_.id_base, args.model)
+    expected = Expected(n_features, len(model.classes_), model.fitted_.id_base, args.model)
     name = inputs.name(args.data)
     if not labels:
         return Matrices(name, inputs.features(args, expected))
@@ -243,6 +278,18 @@ def documents_of(
     )
     documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
     return Texts(documents, documents.fields)
+
+
+def row_numbers(args: argparse.Namespace, inputs: Inputs, n_rows: int, name: str) -> Sequence[int]:
+    """Return the numbers of the rows of DATA that the lines of a file of predictions are for."""
+    numbers: Sequence[int] = range(1, n_rows + 1)
+    if holds_documents(args, inputs):  # a row for each document, even for those without labels
+        inputs.hold(args.data)
+        options = argparse.Namespace(**vars(args) | {"label_field": None})
+        numbers = [document.line for document in documents_of(options, inputs, complete=False)]
+        if len(numbers) != n_rows:
+            raise ValueError(f"{name} has {n_rows:,} rows, but {args.data} {len(numbers):,}")
+    return numbers
 
 
 def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:

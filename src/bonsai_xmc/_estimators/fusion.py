@@ -33,6 +33,7 @@ from bonsai_xmc._model.fusion import (
     Member,
     best_sums,
     fusion_of,
+    list_members,
     union_of,
 )
 from bonsai_xmc._model.linear import LinearRanker
@@ -376,6 +377,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
             raise ValueError(
                 "the members of this fusion read rows of their own: pass X as a mapping with the keys "
                 + ", ".join(map(repr, names))
+                + "".join(f"; {name!r} is a list of another system" for name in list_members(fitted))
             )
         return ranker.rows([prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)])
 
@@ -540,6 +542,8 @@ def _matrix_of(rows: Rows) -> Any:
 
 
 def _n_rows(X: Any) -> int:
+    if isinstance(X, tuple):  # ids and scores
+        return len(X[0])
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
@@ -549,6 +553,8 @@ def _taken(X: Any, rows: Array) -> Any:
         return X.iloc[rows]
     if is_sparse(X):
         return X.tocsr()[rows]
+    if isinstance(X, tuple):
+        return tuple(np.asarray(part)[rows] for part in X)
     return X[rows] if hasattr(X, "shape") else [X[i] for i in rows.tolist()]
 
 

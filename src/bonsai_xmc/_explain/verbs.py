@@ -122,6 +122,8 @@ def why_not(model: "LabelRanker", x: Any, label: Any, n_ahead: int) -> WhyNot:
 def _one_row(x: Any, of_texts: bool) -> Any:
     if of_texts:
         X = [x] if isinstance(x, str | Mapping) else x
+    elif isinstance(x, tuple):  # ids and scores of a ranked list
+        return x
     elif is_sparse(x) or hasattr(x, "iloc"):
         X = x.reshape(1, -1) if x.ndim == 1 and is_sparse(x) else x
     else:

@@ -14,6 +14,7 @@ from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import FusedRows
 from bonsai_xmc._model.edit import keep_labels
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
+from bonsai_xmc._model.ranked_list import ListRanker
 from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch, best_entries
 from bonsai_xmc._text.reader import FusedText, TextReader
 
@@ -262,6 +263,12 @@ def fusion_of(fitted: FittedModel) -> FusionRanker:
     """Return the ranker of a fusion's model."""
     assert isinstance(fitted.ranker, FusionRanker)
     return fitted.ranker
+
+
+def list_members(fitted: FittedModel) -> list[str]:
+    """Return the names of the members of a fusion that are ranked lists."""
+    members = fitted.ranker.members if isinstance(fitted.ranker, FusionRanker) else ()
+    return [one.name for one in members if isinstance(one.model.ranker, ListRanker)]
 
 
 def union_of(tables: Sequence[LabelTable]) -> tuple[LabelTable, list[Array | None]]:

@@ -15,10 +15,12 @@ Watch = Callable[[int, int], None]
 
 BONSAI = "bonsai"
 FUSION = "fusion"
+RANKED_LIST = "ranked list"
 # The estimators of these kinds; `bonsai_xmc.systems` has those of all others.
 _ESTIMATORS = {
     BONSAI: ("bonsai_xmc._estimators.bonsai", "Bonsai"),
     FUSION: ("bonsai_xmc._estimators.fusion", "Fusion"),
+    RANKED_LIST: ("bonsai_xmc._estimators.ranked_list", "RankedList"),
 }
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import load
 from bonsai_xmc._explain.paths import Forest, most_frequent
+from bonsai_xmc._model.fusion import list_members
 from bonsai_xmc._model.labels import allowed_labels, marked_words
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.thresholds import resolve
@@ -39,6 +40,11 @@ class Served:
         """Read the whole file into sealed memory and verify it."""
         before = signature(path)
         model = load(path, mmap="sealed", verify=True)
+        if lists := list_members(model.fitted_):
+            raise ValueError(
+                f"{path} ranks also by lists of other systems ({', '.join(lists)}), which requests do not "
+                "have: serve a fusion of its other members"
+            )
         if model.fitted_.text is None:
             raise ValueError(f"{path} is a model of matrices, but a server needs one of texts")
         if model.fitted_.encoded is not None:
