@@ -67,7 +67,7 @@ class StringTable {
 
   private:
     static constexpr size_t kPadding = 8;
-    static constexpr size_t kFirstSlots = 1024;
+    static constexpr size_t kFirstSlots = 16;
     static constexpr size_t kMostStrings = size_t{1} << 31;
 
     struct Slot {
