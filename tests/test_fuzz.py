@@ -20,6 +20,7 @@ INPUTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("target", TARGETS)
 def test_inputs_are_refused_or_give_valid_results(target, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # as the target of commands changes the working directory

@@ -88,8 +88,9 @@ std::shared_ptr<const Forest> load(const OwnedForest& owned, size_t n_features, 
 
 Model load(const Parts& parts, Input& input) {
     // a file also states the numbers of features and labels
-    const size_t n_features = input.below(16) == 0 ? input.value<uint16_t>() : fuzz::kFeatures;
-    const size_t n_labels = input.below(16) == 0 ? input.value<uint16_t>() : fuzz::kLabels;
+    const auto other = [&] { return size_t{input.value<uint16_t>()} >> input.below(8); };
+    const size_t n_features = input.below(16) == 0 ? other() : fuzz::kFeatures;
+    const size_t n_labels = input.below(16) == 0 ? other() : fuzz::kLabels;
     std::shared_ptr<const Forest> trees, residual, one_vs_rest;
     std::shared_ptr<const LabelIndex> index;
     if (parts.has_residual) residual = load(parts.residual, n_features, n_labels);

@@ -53,6 +53,8 @@ def _sealed(entries: Any, data: bytes, all_checksums: bool) -> bytes:
     """Return a container whose header has a valid checksum, its tensors, too, or what is described."""
     fields = entries.get("__metadata__") if isinstance(entries, dict) else None
     if isinstance(fields, dict):
+        fields = dict(fields)
+        entries = entries | {"__metadata__": fields}
         for name, entry in entries.items() if all_checksums else ():
             with contextlib.suppress(TypeError, KeyError, ValueError):
                 begin, end = entry["data_offsets"]

@@ -29,21 +29,19 @@ def one_of(values: Any, rng: Rng) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
-def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of each value within a nested one."""
-    found = [path] if path else []
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return found + [place for key, part in parts for place in places_in(part, (*path, key))]
-
-
 def changed_value(value: Any, rng: Rng) -> Any:
-    """Return a copy of a nested value with another value at one place, or without it."""
-    holder = root = {"": copy.deepcopy(value)}
-    *path, key = one_of(places_in(root), rng)
-    for step in path:
-        holder = holder[step]
-    old, kind = holder[key], rng.random()
-    if kind < 0.1 and path:
+    """Return a nested value with another value at one place, or without it; the rest is shared."""
+    root = holder = {"": value}
+    key: Any = ""
+    while True:
+        old = holder[key]
+        parts = list(old) if isinstance(old, dict) else range(len(old)) if isinstance(old, list) else ()
+        if not parts or rng.random() < (0.05 if holder is root else 0.3):
+            break
+        holder[key] = old = old.copy()
+        holder, key = old, one_of(parts, rng)
+    kind = rng.random()
+    if kind < 0.1 and holder is not root:
         del holder[key]
     elif kind < 0.25 and isinstance(old, int | float) and not isinstance(old, bool):
         holder[key] = -old if rng.random() < 0.3 else old + int(rng.integers(-2, 3))
@@ -52,7 +50,7 @@ def changed_value(value: Any, rng: Rng) -> Any:
     elif kind < 0.35 and isinstance(old, list | str):
         holder[key] = old[: int(rng.integers(len(old) + 1))]
     elif kind < 0.4 and isinstance(old, dict):
-        old[one_of(["x", "", "text", *old], rng)] = one_of(VALUES, rng)
+        holder[key] = old | {one_of(["x", "", "text", *old], rng): one_of(VALUES, rng)}
     else:
         holder[key] = copy.deepcopy(one_of(VALUES, rng))
     return root[""]
@@ -96,14 +94,14 @@ def changed_bytes(data: bytes, rng: Rng) -> bytes:
     result = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         at = int(rng.integers(len(result) + 1))
-        kind = rng.choice(5, p=[0.4, 0.25, 0.15, 0.15, 0.05])
-        if kind == 0 and at < len(result):
+        kind = rng.random()
+        if kind < 0.4 and at < len(result):
             result[at] = rng.integers(256)
-        elif kind == 1:
+        elif kind < 0.65:
             result[at:at] = one_of(PIECES, rng)
-        elif kind == 2:
+        elif kind < 0.8:
             del result[at : at + int(rng.integers(1, 9))]
-        elif kind == 3:
+        elif kind < 0.95:
             begin = int(rng.integers(len(result) + 1))
             result[at:at] = bytes(result[begin : begin + int(rng.integers(1, 40))]) * int(rng.integers(1, 4))
         else:

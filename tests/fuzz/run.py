@@ -22,9 +22,10 @@ HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "fuzz"
 CORPORA = HERE / "corpus"
 MOST_KEPT = 400  # inputs of a corpus
-OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-timeout=20", "-rss_limit_mb=2048", "-seed=1")
+OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-reduce_inputs=0", "-timeout=20")
+OPTIONS += ("-rss_limit_mb=2048", "-seed=1")
 SANITIZERS = {
-    "ASAN_OPTIONS": "allocator_may_return_null=1:malloc_context_size=1:quarantine_size_mb=8",
+    "ASAN_OPTIONS": "allocator_may_return_null=1:malloc_context_size=1:quarantine_size_mb=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
 

@@ -79,26 +79,23 @@ inline OwnedForest small_leaf(uint64_t key) {
     return f;
 }
 
-// A row without features, one with few and one with half of all; dense for kind 2.
+// A row without features, one with half of all and one with few; dense for kind 2.
 inline Rows small_rows(size_t n_features, size_t kind) {
-    const size_t n_rows = kind == 0 ? 1 : 3;
-    std::vector<std::vector<float>> values(n_rows, std::vector<float>(n_features, 0.0f));
-    for (size_t i = 0; i < n_rows; ++i)
-        for (size_t f = i; f < n_features; f += i == 1 ? 2 : 9)
-            if (i > 0 || kind == 0) values[i][f] = static_cast<float>((f * 7 + i) % 13) - 4;
-    Rows rows{.n_rows = n_rows, .n_features = n_features};
-    if (kind == 2 && n_features > 0) {  // dense rows need values
-        for (const auto& row : values) rows.dense.insert(rows.dense.end(), row.begin(), row.end());
-        return rows;
-    }
-    rows.ptr.push_back(0);
-    for (const auto& row : values) {
-        for (size_t f = 0; f < n_features; ++f) {
-            if (row[f] == 0) continue;
-            rows.index.push_back(static_cast<int32_t>(f));
-            rows.value.push_back(row[f]);
+    Rows rows{.n_rows = kind == 0 ? 1u : 3u, .n_features = n_features};
+    const bool dense = kind == 2 && n_features > 0;  // dense rows need values
+    if (dense) rows.dense.resize(rows.n_rows * n_features);
+    if (!dense) rows.ptr.push_back(0);
+    for (size_t i = 0; i < rows.n_rows; ++i) {
+        for (size_t f = i; f < n_features && (i > 0 || kind == 0); f += i == 1 ? 2 : 9) {
+            const float value = static_cast<float>((f * 7 + i) % 13) - 4;
+            if (dense) {
+                rows.dense[i * n_features + f] = value;
+            } else if (value != 0) {
+                rows.index.push_back(static_cast<int32_t>(f));
+                rows.value.push_back(value);
+            }
         }
-        rows.ptr.push_back(static_cast<int64_t>(rows.index.size()));
+        if (!dense) rows.ptr.push_back(static_cast<int64_t>(rows.index.size()));
     }
     return rows;
 }
