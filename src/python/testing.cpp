@@ -80,8 +80,7 @@ nb::tuple l1_logistic(const PyDataset& dataset, const Columns& all, In<uint32_t>
     Control control;
     NodeColumns columns(data, all);
     L1Logistic solver;
-    columns.take(span(rows));
-    solver.solve(columns, span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
+    solver.solve(columns, span(rows), span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
     for (size_t j = 0; j < columns.size(); ++j)
         w[data.feature_of(columns.features()[j])] = solver.weights()[j];
     return nb::make_tuple(to_numpy(std::move(w)), solver.bias(), solver.objective(), solver.n_iter());

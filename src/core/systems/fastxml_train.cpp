@@ -55,8 +55,7 @@ class Grower {
         cost_.resize(rows.size());
         for (size_t i = 0; i < rows.size(); ++i)
             cost_[i] = static_cast<float>(params_.c * data_.weight(rows[i]));
-        columns_.take(rows);
-        solver_.solve(columns_, side_, cost_, params_.solver, Rng(derive(key, kForSolver)), control);
+        solver_.solve(columns_, rows, side_, cost_, params_.solver, Rng(derive(key, kForSolver)), control);
         const size_t middle = divide_by_margin(rows);
         if (middle == 0 || middle == rows.size()) return;
         grown.is_leaf = false;

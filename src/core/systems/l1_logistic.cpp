@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace bonsai {
@@ -12,24 +13,56 @@ constexpr uint32_t kNowhere = ~uint32_t{0};
 constexpr float kLeastCurvature = 1e-12f;  // of a row, as a part of its cost
 constexpr size_t kFirstColumns = 200;      // of a working set, at least
 
+// Two sums over a column, of pulls and of their sizes.
+struct Pulls {
+    float sum = 0, size = 0;
+    void operator+=(float pull) { sum += pull, size += std::abs(pull); }
+    void operator+=(const Pulls& other) { sum += other.sum, size += other.size; }
+};
+
+// Σ value(row, x) over the entries of a column. Four independent sums shorten the chain of additions.
+template <class Sum, class Value>
+Sum sum_over(std::span<const NodeColumns::Entry> entries, Value&& value) {
+    Sum a{}, b{}, c{}, d{};
+    size_t e = 0;
+    for (; e + 4 <= entries.size(); e += 4) {
+        a += value(entries[e].row, entries[e].value);
+        b += value(entries[e + 1].row, entries[e + 1].value);
+        c += value(entries[e + 2].row, entries[e + 2].value);
+        d += value(entries[e + 3].row, entries[e + 3].value);
+    }
+    for (; e < entries.size(); ++e) a += value(entries[e].row, entries[e].value);
+    a += b;
+    c += d;
+    a += c;
+    return a;
+}
+
 }  // namespace
 
-void NodeColumns::take(std::span<const uint32_t> ids) {
+void NodeColumns::take(std::span<const uint32_t> ids, std::span<const float> pull, float least) {
     // Where a node has many of the rows, reading all columns in order takes less time than writing to as many
     // places as there are columns.
-    constexpr size_t kMany = 8;
+    constexpr size_t kMany = 3;
     n_rows_ = ids.size();
     features_.clear();
     columns_.clear();
-    if (n_rows_ == data_.n_rows())
-        for (uint32_t f = 0; f < all_.size(); ++f) add(f, all_[f]);
-    else if (kMany * n_rows_ > data_.n_rows())
-        select(ids);
+    pulls_.clear();
+    if (kMany * n_rows_ <= data_.n_rows())
+        transpose(ids, pull, least);
+    else if (n_rows_ < data_.n_rows())
+        select(ids, pull, least);
     else
-        transpose(ids);
+        for (uint32_t f = 0; f < all_.size(); ++f) add(f, all_[f], pull, least);
 }
 
-void NodeColumns::select(std::span<const uint32_t> ids) {
+void NodeColumns::add(uint32_t feature, std::span<const Entry> column, std::span<const float> pull,
+                      float least) {
+    const auto pulls = sum_over<Pulls>(column, [&](uint32_t i, float value) { return value * pull[i]; });
+    if (pulls.size > least) add(feature, column, pulls.sum);
+}
+
+void NodeColumns::select(std::span<const uint32_t> ids, std::span<const float> pull, float least) {
     place_.assign(data_.n_rows(), kNowhere);
     size_t n_entries = 0;
     for (uint32_t i = 0; i < ids.size(); ++i) {
@@ -44,56 +77,69 @@ void NodeColumns::select(std::span<const uint32_t> ids) {
             *end = {place_[e.row], e.value};
             end += end->row != kNowhere;
         }
-        add(f, {begin, end});
+        add(f, {begin, end}, pull, least);
     }
 }
 
-void NodeColumns::transpose(std::span<const uint32_t> ids) {
-    count_.resize(all_.size());
-    next_.resize(all_.size());
-    touched_.clear();
+void NodeColumns::transpose(std::span<const uint32_t> ids, std::span<const float> pull, float least) {
     size_t n_entries = 0;
-    for (const uint32_t id : ids) {
-        n_entries += data_.x().row_size(id);
-        for_each_entry(data_.x(), id, [&](uint32_t f, float) {
-            if (count_[f]++ == 0) touched_.push_back(f);
+    for (const uint32_t id : ids) n_entries += data_.x().row_size(id);
+    sums_.resize(all_.size());
+    const auto sum_rows = [&](auto&& touch) {
+        for (size_t i = 0; i < ids.size(); ++i) {
+            const float of_row = data_.factors()[ids[i]] * pull[i];
+            for_each_entry(data_.x(), ids[i], [&](uint32_t f, float value) {
+                Sums& sums = sums_[f];
+                touch(f, sums.n == 0);
+                sums.pull += of_row * value;
+                sums.size += std::abs(of_row * value);
+                ++sums.n;
+            });
+        }
+    };
+    // The order of the columns is that of dense rows, too, which have room for more entries.
+    if (ids.size() * all_.n_entries() < data_.n_rows() * all_.size()) {
+        touched_.resize(n_entries + 1);  // one is written beyond the last
+        size_t n = 0;
+        sum_rows([&](uint32_t f, bool first) {
+            touched_[n] = f;
+            n += first;
         });
+        touched_.resize(n);
+    } else {
+        touched_.resize(all_.size());
+        std::iota(touched_.begin(), touched_.end(), 0u);
+        sum_rows([](uint32_t, bool) {});
     }
-    entries_.resize(n_entries);
-    Entry* end = entries_.data();
+    // Entries of all other columns go to one place, which costs less than a branch for each.
+    next_.resize(all_.size());
+    entries_.resize(n_entries + ids.size());
+    Entry* const others = entries_.data();
+    Entry* end = others + ids.size();
     for (const uint32_t f : touched_) {
-        next_[f] = end;
-        end += std::exchange(count_[f], 0);
-        add(f, {next_[f], end});
+        const Sums sums = std::exchange(sums_[f], {});
+        next_[f] = sums.size > least ? end : others;
+        if (!(sums.size > least)) continue;
+        end += sums.n;
+        add(f, {next_[f], end}, sums.pull);
     }
+    if (columns_.empty()) return;
     for (uint32_t i = 0; i < ids.size(); ++i) {
         const float factor = data_.factors()[ids[i]];
-        for_each_entry(data_.x(), ids[i],
-                       [&](uint32_t f, float value) { *next_[f]++ = {i, value * factor}; });
+        for_each_entry(data_.x(), ids[i], [&](uint32_t f, float value) {
+            Entry*& next = next_[f];
+            __builtin_prefetch(next + Columns::kAhead, 1);
+            *next++ = {i, value * factor};
+        });
     }
 }
 
-// Σ value(row, x) over the entries of a column. Four independent sums shorten the chain of additions.
 template <class Sum, class Value>
 Sum L1Logistic::sum_of(size_t j, Value&& value) const {
-    Sum a{}, b{}, c{}, d{};
-    if (j == x_->size()) {
-        for (uint32_t i = 0; i < x_->n_rows(); ++i) a += value(i, 1.0f);
-        return a;
-    }
-    const auto entries = (*x_)[j];
-    size_t e = 0;
-    for (; e + 4 <= entries.size(); e += 4) {
-        a += value(entries[e].row, entries[e].value);
-        b += value(entries[e + 1].row, entries[e + 1].value);
-        c += value(entries[e + 2].row, entries[e + 2].value);
-        d += value(entries[e + 3].row, entries[e + 3].value);
-    }
-    for (; e < entries.size(); ++e) a += value(entries[e].row, entries[e].value);
-    a += b;
-    c += d;
-    a += c;
-    return a;
+    if (j < x_->size()) return sum_over<Sum>((*x_)[j], value);
+    Sum sum{};
+    for (uint32_t i = 0; i < x_->n_rows(); ++i) sum += value(i, 1.0f);
+    return sum;
 }
 
 double L1Logistic::evaluate(double part) {
@@ -123,24 +169,6 @@ double L1Logistic::violation(size_t j) const {
 void L1Logistic::find_gradient() {
     for (size_t j = 0; j < w_.size(); ++j)
         gradient_[j] = sum_of<float>(j, [&](uint32_t i, float x) { return x * residual_[i]; });
-}
-
-// The gradient where the bias alone has a weight, and the columns that it leaves open: nowhere does the
-// gradient of column j exceed Σ cᵢ |xᵢⱼ|, and no weight leaves 0 while it is at most 1. A residual is cᵢ
-// times a probability, which is `least` at least.
-void L1Logistic::drop_columns(NodeColumns& x, double least) {
-    gradient_.clear();
-    x.filter([&](size_t j) {
-        const auto sums = sum_of<Sums<2>>(j, [&](uint32_t i, float value) {
-            const float pull = value * residual_[i];
-            return Sums<2>{pull, std::abs(pull)};
-        });
-        const bool open = sums.of[1] > least;
-        if (open) gradient_.push_back(sums.of[0]);
-        return open;
-    });
-    gradient_.push_back(
-        sum_of<float>(x.size(), [&](uint32_t i, float value) { return value * residual_[i]; }));
 }
 
 // The working set: columns with a weight, and the others that violate optimality most, twice as many in all.
@@ -240,8 +268,8 @@ bool L1Logistic::step() {
     return false;
 }
 
-void L1Logistic::solve(NodeColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
-                       const L1Params& params, Rng rng, const Control& control) {
+void L1Logistic::solve(NodeColumns& x, std::span<const uint32_t> rows, std::span<const int8_t> sign,
+                       std::span<const float> cost, const L1Params& params, Rng rng, const Control& control) {
     constexpr double kPartOfModel = 0.5;  // of the violation, which is left when the model is minimised
     constexpr double kRounding = 3e-7;    // of gradients, relative to the sum of costs
     x_ = &x;
@@ -257,11 +285,16 @@ void L1Logistic::solve(NodeColumns& x, std::span<const int8_t> sign, std::span<c
     double bias = 0;
     if (up > down + 2) bias = std::log((up - 1) / (down + 1));
     if (down > up + 2) bias = -std::log((down - 1) / (up + 1));
-    for (auto* of_row : {&direction_, &residual_}) of_row->assign(x.n_rows(), 0.0f);
-    curve_.assign(x.n_rows(), {});
-    margin_.assign(x.n_rows(), static_cast<float>(bias));
+    for (auto* of_row : {&direction_, &residual_}) of_row->assign(rows.size(), 0.0f);
+    curve_.assign(rows.size(), {});
+    margin_.assign(rows.size(), static_cast<float>(bias));
     loss_ = evaluate(0);
-    drop_columns(x, 1 / (1 + std::exp(std::abs(bias))));
+    // Nowhere does the gradient of column j exceed Σ cᵢ |xᵢⱼ|, and no weight leaves 0 while it is at most 1.
+    // A residual is cᵢ times a probability, which is this at least:
+    const double least = 1 / (1 + std::exp(std::abs(bias)));
+    x.take(rows, residual_, static_cast<float>(least));
+    gradient_.assign(x.pulls().begin(), x.pulls().end());
+    gradient_.push_back(sum_of<float>(x.size(), [&](uint32_t i, float) { return residual_[i]; }));
     for (auto* of_column : {&w_, &d_, &diagonal_}) of_column->assign(x.size() + 1, 0.0f);
     w_.back() = static_cast<float>(bias);
     const double fewer = static_cast<double>(std::max<size_t>(1, std::min(n_up, sign.size() - n_up)));

@@ -17,7 +17,7 @@ struct L1Params {
     int max_iter = 20;  /// maximum number of Newton steps
 };
 
-// The rows of a node, by columns.
+// The columns of a node's rows that may get a weight.
 class NodeColumns {
   public:
     using Entry = Columns::Entry;
@@ -26,8 +26,8 @@ class NodeColumns {
     NodeColumns(const Dataset& data, const Columns& all) : data_(data), all_(all) {}
 
     // The node has these rows, ascending: row i of the columns is row ids[i] of the data set times its
-    // factor. Memory of earlier calls is reused.
-    void take(std::span<const uint32_t> ids);
+    // factor. It has the columns with Σᵢ |pull[i] xᵢⱼ| > least. Memory of earlier calls is reused.
+    void take(std::span<const uint32_t> ids, std::span<const float> pull, float least);
 
     size_t size() const { return columns_.size(); }
     size_t n_rows() const { return n_rows_; }
@@ -35,38 +35,34 @@ class NodeColumns {
     std::span<const Entry> operator[](size_t j) const { return columns_[j]; }
     // The features of the columns, each once, in no order.
     std::span<const uint32_t> features() const { return features_; }
-    // Drops columns: those for which keep(j) is false.
-    template <class Keep>
-    void filter(Keep&& keep) {
-        size_t kept = 0;
-        for (size_t j = 0; j < columns_.size(); ++j) {
-            if (!keep(j)) continue;
-            columns_[kept] = columns_[j];
-            features_[kept++] = features_[j];
-        }
-        columns_.resize(kept);
-        features_.resize(kept);
-    }
+    // Σᵢ pull[i] xᵢⱼ of each column.
+    std::span<const float> pulls() const { return pulls_; }
 
   private:
-    void add(uint32_t feature, std::span<const Entry> column) {
-        if (column.empty()) return;
+    struct Sums {
+        float pull = 0, size = 0;
+        uint32_t n = 0;
+    };
+    void add(uint32_t feature, std::span<const Entry> column, float pull) {
         features_.push_back(feature);
         columns_.push_back(column);
+        pulls_.push_back(pull);
     }
-    void select(std::span<const uint32_t> ids);
-    void transpose(std::span<const uint32_t> ids);
+    void add(uint32_t feature, std::span<const Entry> column, std::span<const float> pull, float least);
+    void select(std::span<const uint32_t> ids, std::span<const float> pull, float least);
+    void transpose(std::span<const uint32_t> ids, std::span<const float> pull, float least);
 
     const Dataset& data_;
     const Columns& all_;
     size_t n_rows_ = 0;
     std::vector<uint32_t> features_;
     std::vector<std::span<const Entry>> columns_;
+    std::vector<float> pulls_;
     SharedVector<Entry> entries_;
     std::vector<uint32_t> place_;  // per row of the data set, in the node
+    std::vector<Sums> sums_;       // of each feature; all 0 between calls
     std::vector<uint32_t> touched_;
-    std::vector<uint32_t> count_;  // of each feature; all 0 between calls
-    std::vector<Entry*> next_;     // of each feature: where its next entry goes
+    std::vector<Entry*> next_;  // of each feature: where its next entry goes
 };
 
 // min over w, b of ‖w‖₁ + |b| + Σᵢ cᵢ log(1 + exp(−sᵢ (w·xᵢ + b))): proximal Newton steps whose quadratic
@@ -74,10 +70,11 @@ class NodeColumns {
 // regression, JMLR 2012), each on a working set of columns that is selected by the gradient of all columns.
 class L1Logistic {
   public:
-    // The result stays in `weights`, `bias`, `objective` and `n_iter` until the next call. `rng` orders the
-    // coordinates. Throws Interrupted. Columns whose weight is 0 in every solution are dropped from `x`.
-    void solve(NodeColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
-               const L1Params& params, Rng rng, const Control& control);
+    // The result stays in `weights`, `bias`, `objective` and `n_iter` until the next call. `x` takes the
+    // columns of the rows; those whose weight is 0 in every solution are left out. `rng` orders the
+    // coordinates. Throws Interrupted.
+    void solve(NodeColumns& x, std::span<const uint32_t> rows, std::span<const int8_t> sign,
+               std::span<const float> cost, const L1Params& params, Rng rng, const Control& control);
 
     std::span<const float> weights() const { return {w_.data(), w_.size() - 1}; }  // one for each column
     float bias() const { return w_.back(); }
@@ -103,7 +100,6 @@ class L1Logistic {
     void add_pull(size_t j, float step);
     double violation(size_t j) const;
     void find_gradient();
-    void drop_columns(NodeColumns& x, double least);
     double choose_columns();
     void descend(double tol, Rng& rng);
     bool step();

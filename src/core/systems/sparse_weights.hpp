@@ -52,6 +52,9 @@ class Columns {
         uint32_t row;
         float value;
     };
+    // Entries of a cache line: filling many columns at once takes less time if the next line of each is
+    // prefetched for writing.
+    static constexpr size_t kAhead = 64 / sizeof(Entry);
 
     explicit Columns(const Dataset& data) : ptr_(data.x().n_features + 1, 0) {
         const RowsView& x = data.x();
@@ -61,11 +64,14 @@ class Columns {
         std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);
         for (size_t i = 0; i < x.n_rows; ++i)
             for_each_entry(x, i, [&](uint32_t f, float v) {
-                entries_[static_cast<size_t>(next[f]++)] = {static_cast<uint32_t>(i), v * data.factors()[i]};
+                Entry* const entry = entries_.data() + next[f]++;
+                __builtin_prefetch(entry + kAhead, 1);
+                *entry = {static_cast<uint32_t>(i), v * data.factors()[i]};
             });
     }
 
     size_t size() const { return ptr_.size() - 1; }
+    size_t n_entries() const { return entries_.size(); }
     std::span<const Entry> operator[](size_t column) const {
         return {entries_.data() + ptr_[column], static_cast<size_t>(ptr_[column + 1] - ptr_[column])};
     }
