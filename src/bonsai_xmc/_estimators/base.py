@@ -93,8 +93,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : as in `fit`, with the same features
+        X : as in `fit`
+            Rows with the features of the training rows.
         k : int ≥ 1, default=5
+            Labels per row.
         exact : bool, default=False
             Score all labels, independent of `search_`, `beam_size` and `n_probe`.
         restrict, exclude : iterable of labels, or array of bool of shape (n_labels,), optional
@@ -329,7 +331,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        x : one row, as a vector or a matrix of one row (`TextBonsai`: a text or a record)
+        x : vector, matrix of one row, text or record
+            The row: a vector or a matrix of one row; for a `TextBonsai`, a text or a record.
         label : str or int
             As in `classes_`; of a `TextBonsai` also the label's name.
 
@@ -364,6 +367,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         x, label : as in `explain`
+            The row and the label.
         n_ahead : int ≥ 0, default=3
             Number of labels ranked above it to compare it with: the best ones.
 
@@ -397,11 +401,13 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        labels : iterable of labels as in `classes_`
+        labels : iterable of labels
+            Labels to remove, as in `classes_`.
 
         Returns
         -------
-        A fitted estimator with the parameters of this one.
+        model : estimator of the same class
+            Fitted, with the parameters of this one.
 
         Examples
         --------
@@ -447,6 +453,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         labels : iterable of labels
+            Labels to merge, as in `classes_`.
         into : label
             One of `labels`; another label, which is then merged with them; or a new label.
 
@@ -497,7 +504,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : as in `fit`, with the same features
+        X : as in `fit`
+            Further rows, with the features of the training rows.
         Y : as in `fit`
             Lists may hold new labels. A matrix has a column for each label, or, if the model was trained on
             one, for new ones, too.

@@ -145,9 +145,12 @@ class Fusion(_BaseComposition, MatrixClassifier):
 
         Parameters
         ----------
-        X : as the members take it, for all of them; or a mapping of their names to the X of each
+        X : as the members take it, or mapping
+            Training rows for all members, or a mapping of their names to the X of each.
         y : as in `Bonsai.fit`
+            True labels.
         sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
         progress : callable or bool, optional
             See `Bonsai.fit`; phases have the name of the member in front.
         """

@@ -108,6 +108,7 @@ class MatrixClassifier(LabelRanker):
         Parameters
         ----------
         path : path
+            The model file.
         mmap : {True, False, "sealed"}, default=True
             True maps the weights: loading takes milliseconds, and processes that load the same file share its
             memory. The file must not change: replace it by renaming a new file to its name, as `save` does;
@@ -234,6 +235,7 @@ class System(MatrixClassifier):
         Parameters
         ----------
         X : sparse matrix, sparse array, array-like or data frame of shape (n_rows, n_features)
+            Training rows; see `Bonsai.fit`.
         y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), or lists of labels
             See `Bonsai.fit`.
         sample_weight : array-like of shape (n_rows,), optional

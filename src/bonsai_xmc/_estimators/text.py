@@ -128,6 +128,7 @@ class TextBonsai(TextParameters, LabelRanker):
     encoder_ : dict or None
         The identity of the encoder: kind, name, dimension, …; None without one, or if it was left out.
     blocks_ : list of (name, number of features, weight)
+        The blocks of features, in their order.
     label_names_ : list of str
         Names of the labels, in the order of `classes_`; the label itself where it has no name.
     tuning_, label_prior_ : dict

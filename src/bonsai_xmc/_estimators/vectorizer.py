@@ -72,6 +72,7 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
     max_features : int or None, default=None
         Maximum number of terms in each block; those that occur most often are kept.
     lowercase : bool, default=True
+        Convert texts to lower case.
     min_word_length : int, default=2
         Words are runs of letters, digits and underscores of at least this length.
     sublinear_tf : bool, default=True
@@ -86,7 +87,9 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     n_features_out_ : int
+        Number of features.
     blocks_ : list of (name, number of features, weight)
+        The blocks, in the order of their features.
 
     Examples
     --------

@@ -35,7 +35,9 @@ def save_mapped(folder: PathLike, X: Any, Y: Any, *, id_base: int | None = None)
     folder : path
         A new or empty folder, which is written completely or not at all.
     X : matrix of shape (n_rows, n_features)
+        Features of the rows.
     Y : 0/1 matrix of shape (n_rows, n_labels)
+        Labels of the rows.
     id_base : {0, 1}, optional
         Id of the first feature in the text that X was read from.
 

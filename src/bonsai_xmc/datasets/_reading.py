@@ -142,6 +142,7 @@ def load_xc(
     Returns
     -------
     X : csr_array of float32, shape (rows, n_features)
+        Features of the rows.
     Y : csr_array of float32, shape (rows, n_labels)
         1 where the row has the label.
 
@@ -182,7 +183,8 @@ def load_sparse(path: PathLike, *, n_columns: int | None = None) -> csr_array:
 
     Returns
     -------
-    csr_array of float32
+    matrix : csr_array of float32
+        With the shape that the file states.
 
     Examples
     --------

@@ -53,7 +53,8 @@ def make_texts(
 
     Returns
     -------
-    TextDataset
+    data : TextDataset
+        Texts and labels of both parts.
 
     Examples
     --------

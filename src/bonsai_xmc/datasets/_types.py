@@ -15,6 +15,7 @@ class Dataset(NamedTuple):
     Attributes
     ----------
     X_train, X_test : csr_array of float32, shape (rows, n_features)
+        Features of the rows.
     Y_train, Y_test : csr_array of float32, shape (rows, n_labels)
         1 where the row has the label.
     label_names : list of str or None
@@ -37,6 +38,7 @@ class TextDataset(NamedTuple):
     Attributes
     ----------
     texts_train, texts_test : list of str
+        The texts.
     labels_train, labels_test : list of lists of str
         The labels of each text, most important first.
     label_names : list of str

@@ -47,6 +47,7 @@ def evaluate(
     A : float, default=0.55
         This and B: propensity parameters, see `inverse_propensity`.
     B : float, default=1.5
+        See A.
     dataset : str, optional
         Takes A and B from `PROPENSITY` by this name.
     by_frequency : bool

@@ -37,9 +37,11 @@ def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5, *, classes
     Parameters
     ----------
     Y_train : indicator matrix (N, L), or lists of labels
+        Training labels.
     A : float, default=0.55
         This and B: parameters of the data set, see `PROPENSITY`.
     B : float, default=1.5
+        See A.
     classes : sequence, optional
         With lists: the labels that the result is ordered by (`model.classes_`). Default: sorted.
 

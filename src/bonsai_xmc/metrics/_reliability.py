@@ -44,6 +44,7 @@ def reliability(
     Parameters
     ----------
     Y_true : as in `evaluate`
+        True labels.
     ids, scores : arrays (n, k')
         As `Bonsai.top_k` returns them; scores from 0 to 1.
     k : int
@@ -51,6 +52,7 @@ def reliability(
     n_bins : int
         Bins of equal width from 0 to 1; those without predictions are left out.
     classes : as in `evaluate`
+        The labels that ids refer to (`model.classes_`); needed for lists of labels.
 
     Examples
     --------

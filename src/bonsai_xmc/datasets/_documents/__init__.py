@@ -69,6 +69,7 @@ class Documents:
     fields : tuple of str
         The fields that hold texts; empty where documents are plain strings.
     label_field : str or None
+        The field that holds labels; None if there is none.
     separator : str
         Separator of labels in strings.
     problems : Problems

@@ -45,7 +45,9 @@ class Report:
     A : float, default=0.55
         This, B and `dataset`: propensity parameters, as in `evaluate`.
     B : float, default=1.5
+        See A.
     dataset : str, optional
+        See A.
     title : str
         Heading of the page.
     coverage : bool, default=False
