@@ -61,7 +61,7 @@ class Panel {
     canvas.addEventListener("pointerleave", () => this.hover(-1));
     canvas.addEventListener("wheel", event => {
       event.preventDefault();
-      const pixels = event.deltaY * [1, 16, 400][event.deltaMode];  // it may come in lines or pages
+      const pixels = event.deltaY * [1, 16, 400][event.deltaMode];  // it may be in lines or pages
       const speed = event.ctrlKey ? 0.01 : 0.002;  // with Ctrl it is the pinch of a touchpad, in small steps
       this.zoomAt(this.place(event), Math.exp(-speed * Math.max(-300, Math.min(300, pixels))));
       this.refocus();
@@ -104,7 +104,7 @@ class Panel {
     this.paint();
   }
 
-  /* one step towards what was clicked; outside of the present circle, one step out */
+  /* one step towards the circle at the click; outside of the current circle, one step out */
   click(place) {
     const { tree } = this, hit = this.hit(place);
     const path = hit < 0 ? [] : tree.pathTo(hit), depth = path.indexOf(this.focus);
@@ -147,7 +147,7 @@ class Panel {
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     if (old) this.view.scale = old * Math.min(this.width, this.height); else this.view = this.viewOf(0);
-    this.draw();  // at once: a new size has emptied the canvas
+    this.draw();  // immediately: resizing clears the canvas
   }
   viewOf(i) {
     const { tree } = this, room = Math.min(this.width, this.height) * (tree.isLabel(i) ? 0.18 : 0.485);
@@ -163,7 +163,7 @@ class Panel {
     const step = now => {
       const t = Math.min(1, Math.max(0, (now - begin) / 450)), eased = t * t * (3 - 2 * t);
       const scale = from.scale * (to.scale / from.scale) ** eased;
-      // about one fixed point, so that the way is a straight one
+      // around one fixed point, so that the path is straight
       const zooms = Math.abs(to.scale / from.scale - 1) > 1e-3;
       const part = zooms ? (1 / scale - 1 / from.scale) / (1 / to.scale - 1 / from.scale) : eased;
       this.view = { x: from.x + part * (to.x - from.x), y: from.y + part * (to.y - from.y), scale };
@@ -212,7 +212,7 @@ class Panel {
       if (i === this.marked) button.className = "marked";
       this.nav.append(button);
     }
-    if (missing.has(this)) this.nav.append(" · this tree does not hold the label");
+    if (missing.has(this)) this.nav.append(" · this tree does not contain the label");
   }
 
   /* ---- drawing ---- */
@@ -235,7 +235,7 @@ class Panel {
       if (x + r < 0 || y + r < 0 || x - r > width || y - r > height || r < 0.4) continue;
       (tree.isLabel(i) ? labels : levels[tree.level[i]] ??= []).push([i, x, y, r]);
       const below = tree.childrenOf(i), isLeaf = tree.isLabel(below[0]);
-      // labels too small to tell apart are one disc, or frames with many of them would be slow
+      // labels too small to tell apart are drawn as one disc: frames with many of them would be slow
       if (isLeaf && tree.radius[below[0]] * view.scale < 1.5) labels.push([i, x, y, r * 0.94]);
       else if (r >= 1) for (const child of below) todo.push(child);
     }

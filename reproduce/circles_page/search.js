@@ -24,7 +24,7 @@ const folded = names.map(fold);
 const query = byId("query"), hits = byId("hits");
 let found = [], chosen = -1;
 
-/* names that begin so, then those with a word that does, then the others; frequent ones first */
+/* names that begin with the query, then names with such a word, then all others that contain it; frequent labels first */
 function search(text) {
   const wanted = fold(text.trim()), rank = [];
   if (!wanted) return [];
@@ -50,7 +50,7 @@ function list() {
   }));
   const rest = all.length - found.length, none = !all.length && query.value.trim();
   if (rest) hits.append(element("li", `and ${number(rest)} more`, { className: "faint" }));
-  if (none) hits.append(element("li", "No label has this in its name", { className: "faint" }));
+  if (none) hits.append(element("li", "No label name contains this", { className: "faint" }));
   for (const item of hits.children) if (!item.id) item.setAttribute("role", "presentation");
   byId("said").textContent = query.value.trim() ? `${plural(all.length, "label")} found` : "";
   choose(chosen);
@@ -91,7 +91,7 @@ query.addEventListener("keydown", event => {
     select(found[chosen]);
   } else if (event.key === "Escape") {
     event.preventDefault();
-    if (hits.hidden) { query.value = ""; clear(); }  // the first one closes the list
+    if (hits.hidden) { query.value = ""; clear(); }  // the first Escape closes the list
     open(false);
   }
 });

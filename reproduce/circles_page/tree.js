@@ -26,7 +26,7 @@ function readColours() {
   const of = name => style.getPropertyValue("--" + name).trim();
   const parts = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
   const [outer, inner] = [parts(of("outer")), parts(of("inner"))];
-  const depth = Math.max(...data.trees.map(tree => tree.depth));  // shared: a level looks alike everywhere
+  const depth = Math.max(...data.trees.map(tree => tree.depth));  // shared: a level has the same colour in all trees
   const shade = t => `rgb(${outer.map((c, i) => Math.round(c + t * (inner[i] - c))).join()})`;
   colours = {
     levels: Array.from({ length: depth }, (_, i) => shade(depth > 1 ? i / (depth - 1) : 0.35)),
@@ -44,7 +44,7 @@ class Tree {
     this.children = Array.from({ length: this.nodes }, () => []);
     for (let i = 1; i < n; i++) if (this.parent[i] >= 0) this.children[this.parent[i]].push(i);
     this.level = new Int32Array(n);
-    this.first = new Int32Array(n);  // labels inside are neighbours in `inside`, from first to end
+    this.first = new Int32Array(n);  // labels inside a circle are contiguous in `inside`, from first to end
     this.end = new Int32Array(n);
     this.inside = [];
     const todo = [0];

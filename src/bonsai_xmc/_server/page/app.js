@@ -43,7 +43,7 @@ async function ask(path, body) {
 const model = () => models[at("model").value] || { fields: [], threshold: 0, trees: 0 };
 const limit = (id) => Math.min(100, Math.max(1, Number.parseInt(at(id).value, 10) || 10));
 
-// The name of a label with its key. In a model with names, a label without one is no name itself.
+// The name of a label with its key. In a model with names, the key of a label without one is not shown as its name.
 function named(label) {
   const nameless = label.name === label.label;
   const box = element("span");
@@ -145,7 +145,7 @@ function labelItems(label, text, before) {
   meter.setAttribute("aria-hidden", "true"); // the number beside it has the same content
   item.append(named(label), element("span", label.score.toFixed(3), "score"), why.button, meter, why.panel);
   if (label.predicted || (before && !before.predicted)) return [item];
-  return [element("li", `Below the threshold ${model().threshold.toFixed(3)}: not predicted by itself`, "line"), item];
+  return [element("li", `Below the threshold ${model().threshold.toFixed(3)}: not predicted`, "line"), item];
 }
 
 let timer;

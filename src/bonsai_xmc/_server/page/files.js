@@ -69,7 +69,7 @@ function checked(values) {
   return values;
 }
 
-// A choice of the column for each field of the model; of plain texts nothing is to be chosen.
+// A choice of the column for each field of the model; plain texts need none.
 function chooseColumns() {
   const names = [...new Set(rows.slice(0, 1000).flatMap((row) => (typeof row === "string" ? [] : Object.keys(row))))];
   const fields = model().fields.length ? model().fields : ["text"];
@@ -112,7 +112,7 @@ const idOf = (row) => (typeof row === "string" ? "" : String(row.id ?? row.ID ??
 const quotedCell = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 const csvLine = (cells) => cells.map((value) => quotedCell(String(value))).join(",");
 
-// The lines of a row: one for each of its labels, and one without any where there are none.
+// The lines of a row: one for each of its labels; a row without labels has a line, too.
 function linesOf(number, row, labels) {
   const where = [number, idOf(row)];
   if (!labels.length) return [[...where, "", "", "", ""]];

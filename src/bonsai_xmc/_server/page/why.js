@@ -53,7 +53,7 @@ function member(part) {
   return [head, ...(part.explanation ? reasons(part.explanation) : [element("p", part.note, "soft")])];
 }
 
-// Closed at first: the words that count are above.
+// Closed at first: the words with effects are above.
 function arithmetic(why) {
   const box = element("details");
   box.append(element("summary", "How the score is computed"));
@@ -64,7 +64,7 @@ function arithmetic(why) {
 
 const number = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
 
-// The texts with the parts that count. Places count code points, strings of JavaScript do not.
+// The texts with the parts that have effects. Places are in code points; strings of JavaScript are in UTF-16 units.
 function highlights(texts) {
   const all = texts.flatMap((text) => text.segments);
   const largest = Math.max(...all.map((segment) => Math.abs(segment.effect)), 1e-12);

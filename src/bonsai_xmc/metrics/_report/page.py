@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 _METRICS = {
     "P": "precision: share of the first k labels that are right",
     "R": "recall: share of a row's true labels that are among its first k",
-    "nDCG": "the same with more weight on the first ranks, 100 for a ranking without fault",
-    "RP": "R-precision: hits among the first k, divided by the most that there can be, k or the true labels",
+    "nDCG": "like precision with more weight on the first ranks, 100 for a perfect ranking",
+    "RP": "R-precision: hits among the first k, divided by min(k, number of true labels)",
     "F1": "harmonic mean of precision and recall of each row, as in Annif",
     "PSP": "precision with more weight on rare labels (propensity-scored), divided by the best possible",
     "PSnDCG": "nDCG with more weight on rare labels, divided by the best possible",
 }
 _COVERAGE = {
-    "C": "coverage: distinct labels among all first k, wrong ones too, for each one of the best ranking",
-    "CC": "correct coverage: share of the distinct true labels that some row has rightly among its first k",
+    "C": "coverage: distinct labels among all first k, right or wrong, divided by those of the best ranking",
+    "CC": "correct coverage: share of the distinct true labels that are hits among the first k of some row",
 }
 _LONGEST = 400  # characters of a text that are shown
 
@@ -173,7 +173,7 @@ def _differences(report: "Report") -> str:
     )
     note = (
         "<p>Rows are drawn with replacement, 1,000 times, the same ones for both models. A difference is "
-        "clear if its interval does not hold 0.</p>"
+        "clear if its interval does not contain 0.</p>"
     )
     return note + table
 
@@ -235,7 +235,7 @@ def _calibration(report: "Report") -> str:
         for model, bins in report.reliability.items()
     ]
     note = (
-        "<p>Of the five best labels of each row: how many with such a score are right. If scores are "
+        "<p>How often one of the five best labels is right, by its score. If scores are "
         "calibrated, dots lie on the diagonal. The expected calibration error is the mean distance from "
         f"it: {escape(errors)}.</p>"
     )
