@@ -1,4 +1,4 @@
-"""Calls of omikuji's interface, and what comes of each: run on ours, and on omikuji itself.
+"""Calls of omikuji's interface and their outcomes, for our implementation and for omikuji.
 
 python tests/omikuji_calls.py FOLDER     # with omikuji installed; prints JSON
 """

@@ -4,7 +4,7 @@
     .venv/bin/python tests/protections.py torn       # those whose promise holds this text
 
 The copy is in build/protections; its core is compiled again if a protection is part of it. Exit code 1 if a
-test passes without its protection, or if a protection is not found in the sources any more.
+test passes without its protection, or if a protection is not found in the sources.
 """
 
 import os
@@ -20,7 +20,7 @@ PACKAGE = COPY / "package"
 
 
 class Protection(NamedTuple):
-    """What a promise rests on: a place in the sources, what it is without, and the test that notices."""
+    """A protection: its place in the sources, the code without it, and the test that must fail then."""
 
     promise: str
     path: str  # below src
@@ -108,7 +108,7 @@ PROTECTIONS = [
         "tests/test_documents.py -k very_long",
     ),
     Protection(
-        "an interrupt is answered soon: signals are looked for",
+        "an interrupt is answered soon: signals are checked",
         "python/watched.hpp",
         "                if (PyErr_CheckSignals() != 0) throw nanobind::python_error();\n",
         "",
@@ -208,12 +208,12 @@ def take_out(path: Path, protection: Protection) -> None:
     """Write the source file without the protection."""
     text = (ROOT / "src" / protection.path).read_text()
     if protection.there not in text:
-        sys.exit(f"{protection.path} has no such place any more ({protection.promise}):\n{protection.there}")
+        sys.exit(f"{protection.path} lacks the protection ({protection.promise}):\n{protection.there}")
     path.write_text(text.replace(protection.there, protection.without))
 
 
 def noticed(protection: Protection) -> bool:
-    """Whether the test fails without a protection."""
+    """Return whether the test fails without a protection."""
     environment = prepare()
     if protection.path.startswith("bonsai_xmc"):
         take_out(PACKAGE / protection.path, protection)

@@ -2,7 +2,7 @@
 
 Dense float64 arrays and loops that follow the description of the method; nothing here is fast.
 Similarities and margins are summed row by row instead of by a matrix product: a BLAS may round equal rows
-differently, and then ties would not be ties. Weights are not quantised: compare with the core before it does.
+differently, and then ties would not be ties. Weights are not quantised, unlike those of a fitted model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The core under sanitizers: the C++ tests with ASan and UBSan and with TSan, then the Python tests, but those that
 # measure memory and those of clusters and pages, on a module built with ASan and UBSan. Run by `make sanitize`; needs gcc.
-# Those of limits are left out, too: with RLIMIT_AS, ASan's own symbolizer waits for itself.
-# Arguments go to pytest: tests/test_core.py -k … for some tests alone.
+# Tests of limits are left out, too: under RLIMIT_AS, ASan's symbolizer deadlocks.
+# Arguments go to pytest: tests/test_core.py -k … for some tests only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/.venv/bin
@@ -43,7 +43,7 @@ PYTHON
 libraries=()
 for library in libasan.so libubsan.so libstdc++.so; do libraries+=("$("$CXX" -print-file-name="$library")"); done
 # Python frees little at its end, so leaks are not looked for; memory that cannot be had is an error to be handled;
-# a crash is told by the sanitizer, not by pytest.
+# a crash is reported by the sanitizer, not by pytest.
 LD_PRELOAD="${libraries[*]}" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
     "$bin/python" -m pytest -q -p no:cacheprovider -p no:faulthandler -m "not real_data" -n 2 --dist loadfile \
     -rf --ignore tests/test_memory.py --ignore tests/test_limits.py --ignore tests/test_ray.py \

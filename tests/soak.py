@@ -4,7 +4,7 @@
 
 A round trains a model of a random kind and shape, interrupts the training and continues it from a checkpoint,
 saves, loads, predicts, edits labels and learns further rows, and compares all results with those of the plain
-way. Beside it, a server answers clients, and its model is replaced again and again. Exit code 1 after a
+way. At the same time, a server answers clients, and its model is replaced repeatedly. Exit code 1 after a
 mismatch, a request without the right answer, or growth after the first third.
 """
 
@@ -81,7 +81,7 @@ class Round:
         return (self.folder / "m").read_bytes()
 
     def run(self) -> list[str]:
-        """Return what differs from what it should be."""
+        """Return the names of results that differ."""
         options = {} if self.kind in systems.SYSTEMS else {"keep_rows": True}
         model = self.estimator(1).fit(*self.train, **options)
         expected = self.bytes_of(model)

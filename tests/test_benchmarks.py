@@ -71,13 +71,13 @@ def test_leaves_are_counted(module):
 
 
 def test_there_are_at_most_ten_benchmarks():
-    """Beside `figures`, which writes the documents."""
+    """Not counting `figures`, which writes the documents."""
     places = (ROOT / "benchmarks").iterdir()
     scripts = {path.stem for path in places if path.suffix == ".py" or (path / "__main__.py").is_file()}
     assert len({name for name in scripts if not name.startswith("_")} - {"figures"}) <= 10
 
 
-def test_a_failed_run_says_why(module, monkeypatch, tmp_path):
+def test_a_failed_run_gives_its_reason(module, monkeypatch, tmp_path):
     runs, before_after = module("_runs"), module("before_after.speed")
     monkeypatch.setattr(runs, "BUILD", tmp_path)
     run = runs.run(Path(sys.executable), "small*0.1", "no-such-system", 0, 1, 60.0)
@@ -105,7 +105,7 @@ def test_named_kernels_exist(module):
         assert f"(*{kernel})(" in table and f'"{kernel}"' in program
 
 
-def test_figures_as_annif_has_them(module):
+def test_figures_equal_those_of_annif(module):
     """By hand: 2 of 3 true labels among five; gains 1 + 1/log2(4) of an ideal 1 + 1/log2(3) + 1/log2(4)."""
     figures = module("texts.accuracy").as_annif(
         [["a", "x", "b", "y", "z", "w"], ["q"]], [["a", "b", "c"], ["r"]]

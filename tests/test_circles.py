@@ -37,14 +37,14 @@ def tree_of(shape):
 
 
 def overlap(x, y, radius):
-    """How far the worst pair of circles overlaps, relative to the sum of its radii."""
+    """Return the largest overlap of two circles, relative to the sum of their radii."""
     away = np.hypot(x[:, None] - x, y[:, None] - y)
     np.fill_diagonal(away, np.inf)
     return float((1 - away / (radius[:, None] + radius)).max())
 
 
 def check(circles):
-    """Siblings do not overlap, and each circle lies in the one around it."""
+    """Check that siblings do not overlap and that each circle lies within its parent."""
     for around in np.unique(circles.parent[1:]):
         inside = np.flatnonzero(circles.parent == around)
         x, y, radius = circles.x[inside], circles.y[inside], circles.radius[inside]
@@ -101,11 +101,11 @@ def test_circles_of_any_tree_nest_and_do_not_overlap(shape, gap):
 
 @settings(max_examples=150, deadline=None)
 @given(RADII)
-def test_siblings_of_any_size(radii):
+def test_siblings_of_any_size_do_not_overlap(radii):
     centres, outer = _pack_siblings(radii)
     assert overlap(*centres.T, radii) <= 1e-9
     assert (np.hypot(*centres.T) + radii).max() <= outer * (1 + 1e-12)
-    assert (radii**2).sum() >= 0.2 * outer**2 or len(radii) < 3  # they lie close together
+    assert (radii**2).sum() >= 0.2 * outer**2 or len(radii) < 3  # densely packed
 
 
 @settings(max_examples=60, deadline=None)
@@ -152,7 +152,7 @@ def test_tens_of_thousands_of_labels_can_be_packed():
     check(pack(LabelTree.from_nested([part.tolist() for part in np.array_split(ids, 300)])))
 
 
-def test_a_tree_without_labels():
+def test_a_tree_without_labels_is_an_error():
     with pytest.raises(ValueError, match="the tree holds no labels"):
         pack(LabelTree([0, 0], [], [True]))
 
@@ -197,7 +197,7 @@ def data_of(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
 
 
-def test_page_holds_each_label_once_in_each_tree():
+def test_page_contains_each_label_once_in_each_tree():
     trees = {"deep": LabelTree.from_nested(TREE), "flat": LabelTree.from_nested([[5, 0], [3]])}
     data = data_of(page(trees, NAMES, counts=[5, 4, 3, 2, 1, 9], title="Trees", note="Some."))
     assert data["names"] == NAMES and data["counts"] == [5, 4, 3, 2, 1, 9]
@@ -212,25 +212,25 @@ def test_page_holds_each_label_once_in_each_tree():
             assert np.array(shown[key]) * unit == pytest.approx(getattr(circles, key), abs=unit)
 
 
-def test_page_leaves_out_labels_that_no_tree_holds():
+def test_page_leaves_out_labels_in_no_tree():
     data = data_of(page({"a": LabelTree.from_nested([[1], [4]])}, NAMES))
     assert data["names"] == ["beech", "elm"] and data["counts"] is None
     assert data["trees"][0]["label"] == [0, 1]
 
 
-def test_names_cannot_leave_their_place():
+def test_names_are_escaped_in_the_page():
     tree = LabelTree.from_nested([[0], [1]])
     plain = page({"a": tree}, ["x", "y"], title="t", note="n")
     text = page({HOSTILE: tree}, [HOSTILE, "y"], title=HOSTILE, note=HOSTILE)
     data = data_of(text)
-    assert text.encode()  # half a character in a name does no harm
+    assert text.encode()  # a lone surrogate in a name is allowed
     assert data["names"][0] == data["title"] == data["note"] == data["trees"][0]["name"] == HOSTILE
     for sign in ("<script", "</script", "<!--", "<img", "onerror"):
         extra = 5 if sign == "onerror" else 0  # as text: in the data four times, escaped in the title
         assert text.count(sign) == plain.count(sign) + extra
 
 
-def test_page_needs_nothing_from_elsewhere():
+def test_page_loads_no_external_files():
     text = page({"a": LabelTree.from_nested(TREE)}, NAMES)
     assert not re.findall(r"https?:|//[a-z]+\.|@import|url\(|\bsrc=|fetch\(|XMLHttp|import\(", text)
     assert not re.findall("%[A-Z]+%", text)

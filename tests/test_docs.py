@@ -1,4 +1,4 @@
-"""What the documentation says is true: its examples run, and the files, commands and names in it exist."""
+"""The documentation is correct: its examples run, and the files, commands and names in it exist."""
 
 import ast
 import contextlib
@@ -42,7 +42,13 @@ NEEDS_DATA = {"reproduce.known.load": "bibtex"}  # examples that read a data set
 FENCE = re.compile(
     r"^(?P<mark>`{3,}|~{3,})[ ]*(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=mark)[ ]*$", re.M | re.S
 )
-NOT_RUN = {"text", "sh", "console", "json", "bibtex"}  # what other blocks are; each must say it
+NOT_RUN = {
+    "text",
+    "sh",
+    "console",
+    "json",
+    "bibtex",
+}  # of blocks that are not run
 
 
 def examples():
@@ -80,7 +86,7 @@ def public_functions():
 
 
 @pytest.mark.parametrize("thing", list(public_functions()))
-def test_what_is_public_has_an_example(thing):
+def test_public_names_have_an_example(thing):
     assert doctest.DocTestParser().get_examples(inspect.getdoc(thing) or "")
 
 

@@ -1,4 +1,4 @@
-"""The trees of fitted models: from clustering, from the user, of the presets, and in corners."""
+"""The trees of fitted models: from clustering, from the user, of the presets, and in edge cases."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def leaf_sizes(tree):
 @pytest.mark.parametrize(
     "convert", [np.asarray, sp.csr_array, lambda V: V.astype(np.float16), lambda V: (5 * V).astype(int)]
 )
-def test_own_label_vectors_decide_the_clusters(blocks, convert, monkeypatch):
-    monkeypatch.setattr(strategy, "KMEANS_INIT", "k-means++")  # which tells the two kinds apart
+def test_given_label_vectors_determine_the_clusters(blocks, convert, monkeypatch):
+    monkeypatch.setattr(strategy, "KMEANS_INIT", "k-means++")  # separates the two kinds of labels
     X, Y = blocks(n_labels=8)
     vectors = np.zeros((8, 10))
     vectors[0::2, 0] = 1  # even labels belong together, and odd ones
@@ -33,7 +33,7 @@ def test_own_label_vectors_decide_the_clusters(blocks, convert, monkeypatch):
     assert model.score(X, Y) == 1.0
 
 
-def test_each_representation_grows_other_trees(generated):
+def test_each_representation_grows_different_trees(generated):
     models = [
         Bonsai(name, classifiers="leaf", branching_factor=6).fit(generated.X_train, generated.Y_train)
         for name in ("input", "output", "joint")
@@ -61,7 +61,7 @@ def test_given_trees_are_used_in_every_form(blocks, tmp_path):
     assert same_model(Bonsai(classifiers="leaf").fit(X, Y, tree=grown.trees_), grown)
 
 
-def test_own_trees_by_name(named):
+def test_given_trees_may_hold_label_names(named):
     X, Y = named
     nested = [
         ["木", "Ahorn", "a name without rows"],
@@ -88,7 +88,7 @@ def test_own_trees_by_name(named):
     assert other.score(X[few], [Y[i] for i in few]) == 1.0
 
 
-def test_labels_of_own_trees_without_rows_are_left_out(blocks):
+def test_labels_of_given_trees_without_rows_are_left_out(blocks):
     X, Y = blocks(n_labels=6)
     wide = sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(60, 9))
     tree = [[0, 1, 6], [2, 3], [7, 8], [4, 5]]
@@ -214,7 +214,7 @@ def test_balanced_children_differ_by_one_at_most(many_labels, branching):
             assert max(sizes) - min(sizes) <= 1
 
 
-# --- corners ---
+# --- edge cases ---
 
 
 def test_fewer_labels_than_branching(blocks):
@@ -244,7 +244,7 @@ def test_one_label_is_enough_to_fit(blocks):
     assert np.isfinite(Bonsai().fit(apart, half).decision_function(apart).data).all()
 
 
-def test_a_label_on_every_row(blocks):
+def test_a_label_of_every_row_is_predicted(blocks):
     X, Y = blocks()
     Y = sp.hstack([Y, np.ones((60, 1), int)]).tocsr()
     model = Bonsai(classifiers="leaf", branching_factor=4, C=10.0, max_iter=200, beam_size=None).fit(X, Y)
@@ -279,7 +279,7 @@ def test_labels_without_rows_are_never_predicted(generated, representation):
 def test_identical_label_vectors_end_in_one_leaf(blocks, representation, monkeypatch):
     monkeypatch.setattr(strategy, "KMEANS_INIT", "k-means++")
     X, Y = blocks(n_labels=2)
-    together = sp.csr_array(np.repeat(np.ones((60, 1), int), 40, axis=1))  # 40 labels, all on each row
+    together = sp.csr_array(np.repeat(np.ones((60, 1), int), 40, axis=1))  # each row has all 40 labels
     model = Bonsai(representation, classifiers="leaf", branching_factor=2, max_leaf_size=1).fit(X, together)
     if representation == "input":
         assert [tree.n_nodes for tree in model.trees_] == [1, 1, 1]
@@ -314,7 +314,7 @@ def test_labels_that_occur_with_nothing_are_spread(blocks):
         assert leaf_sizes(tree) == [10, 10]
 
 
-def test_rows_that_are_all_alike():
+def test_identical_rows_can_be_fitted():
     X = np.tile([[1.0, 2, 0, 0, 0, 0]], (30, 1))
     Y = np.eye(5, dtype=int)[np.arange(30) % 5]
     model = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=1).fit(X, Y)

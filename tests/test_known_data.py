@@ -43,7 +43,7 @@ def test_known_data_sets_are_the_reference_matrices(name):
 
 
 @pytest.mark.real_data
-def test_other_test_part_and_names():
+def test_another_test_part_and_label_names():
     real_root()
     held, dev = known.load("eurlex57k"), known.load("eurlex57k", test="dev")
     assert held.X_test.shape == dev.X_test.shape == (6000, 39209)
@@ -354,7 +354,7 @@ def test_statistics_equal_hand_computed_ones():
 
 
 def papers_figures(about):
-    """repository.Statistics that agree with Table 1; the mean that it does not show is far off."""
+    """Return statistics that agree with Table 1, but for the means that it does not show."""
     shown = (about.rows_per_label, about.labels_per_row)
     means = (-1, -1, *shown) if about.counts_test else (*shown, -1, -1)
     return repository.Statistics(about.n_rows, about.n_test, about.n_labels, about.n_features, *means)
@@ -376,7 +376,7 @@ def test_each_figure_of_table_1_is_checked(about):
         assert len(about.differences(far)) == 1
 
 
-def test_the_paper_and_the_generator_know_the_same_sets():
+def test_the_paper_and_the_generator_list_the_same_sets():
     """Two lists of the same figures; the paper's number of rows of Amazon-670K is a misprint."""
     for name, about in repository.PAPER.items():
         shape = datasets.SHAPES[name]

@@ -1,4 +1,4 @@
-"""The folders of the core are layers, and few modules of the package know the core."""
+"""The folders of the core are layers, and few modules of the package import the core."""
 
 import ast
 import re
@@ -38,12 +38,12 @@ def importers_of_the_core():
             yield path.relative_to(PACKAGE).as_posix(), ast.get_docstring(tree) or ""
 
 
-def test_modules_that_import_the_core_say_why():
+def test_modules_that_import_the_core_give_a_reason():
     silent = [name for name, doc in importers_of_the_core() if not re.search(r"\bcore\b", doc)]
     assert silent == []
 
 
-def test_estimators_alone_assign_fitted_models():
+def test_only_estimators_assign_fitted_models():
     assigning = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -58,7 +58,7 @@ def test_one_file_predicts_what_the_pipeline_predicts(texts, tmp_path, options):
     assert (model.predict(texts[0]) != pipeline.predict(texts[0])).nnz == 0
 
 
-def test_it_can_be_trained_again(texts):
+def test_a_converted_pipeline_can_be_trained_again(texts):
     pipeline = fitted(texts, TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), Bonsai(C=2.0))
     model = TextBonsai.from_pipeline(pipeline)
     assert (model.classifier.C, model.word_ngrams, model.min_df, model.sublinear_tf) == (
@@ -83,7 +83,7 @@ def test_a_pipeline_with_our_vectorizer_equals_a_text_model(texts, tmp_path):
     assert (tmp_path / "m.bonsai").read_bytes() == (tmp_path / "same.bonsai").read_bytes()
 
 
-def test_a_vectorizer_that_has_seen_other_rows(texts):
+def test_a_vectorizer_fitted_on_other_rows(texts):
     vectorizer = TfidfVectorizer().fit(texts[0] + ["and a few", "more of old houses"] * 50)
     bonsai = Bonsai().fit(vectorizer.transform(texts[0]), texts[1])
     model = TextBonsai.from_pipeline(make_pipeline(vectorizer, bonsai))

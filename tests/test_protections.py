@@ -1,4 +1,4 @@
-"""`make protections` takes protections out of the sources; here, that it would find each of them."""
+"""`make protections` takes protections out of the sources; this checks that each of them is found."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from protections import PROTECTIONS, ROOT
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS, ids=lambda one: one.promise)
-def test_what_a_promise_rests_on_is_at_its_place(protection):
+def test_each_protection_is_found_in_the_sources(protection):
     assert protection.there in (ROOT / "src" / protection.path).read_text()
     assert protection.there != protection.without
     assert Path(ROOT, protection.test.split()[0]).exists()

@@ -77,7 +77,7 @@ def lines(folder, name, slug=SLUG):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_each_experiment_leaves_its_files(done, name):
+def test_each_experiment_writes_its_files(done, name):
     endings = {"csv", "json"} | ({"png", "svg"} if name in FIGURES else set())
     endings |= {"html"} if name == "partition" else set()
     assert {path.suffix[1:] for path in (done / name).iterdir()} == endings
@@ -91,7 +91,7 @@ def test_each_experiment_leaves_its_files(done, name):
         assert table["rows"] and all(len(row) == len(table["columns"]) for row in table["rows"])
 
 
-def test_the_report_stands_alone(done):
+def test_the_report_needs_no_other_files(done):
     page, text = ((done / f"report.{ending}").read_text("utf-8") for ending in ("html", "md"))
     for name, experiment in EXPERIMENTS.items():
         assert f'id="{name}"' in page and f"## {experiment.title}" in text
@@ -112,7 +112,7 @@ def test_numbers_agree_with_the_metrics(done):
     assert float(line["P@1"]) == pytest.approx(expected)
 
 
-def test_depths_are_reached_and_classifiers_are_as_many(done):
+def test_depths_are_reached_with_equal_numbers_of_classifiers(done):
     equal_beam, equal_number, *_ = result(done, "depth")["tables"]
     assert [row[0] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"]
     assert [row[2] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"], "levels reached"
@@ -184,7 +184,7 @@ def comparisons(folder, name, slug):
 
 
 def texts(content):
-    """All that a result says in words and cells."""
+    """Return all sentences and cells of a result."""
     cells = (cell for table in content["tables"] for row in table["rows"] for cell in row)
     return [*content["findings"], content["caption"], *cells]
 
@@ -250,7 +250,7 @@ def small_data(Y_train, Y_test=None):
     return Dataset(X, Y, csr_array(np.ones((held.shape[0], 2))), held, None, None)
 
 
-def test_missing_and_few_tail_labels_are_remarked():
+def test_missing_and_few_tail_labels_give_a_remark():
     assert "No label has fewer than 5 training rows" in remarks.no_tail(small_data(np.ones((5, 2))))[0]
     rare = np.zeros((200, 2), int)
     rare[:, 0], rare[:4, 1] = 1, 1
@@ -259,7 +259,7 @@ def test_missing_and_few_tail_labels_are_remarked():
     assert "1 occurrence of" in remarks.no_tail(small_data(rare, np.ones((150, 2), int)), pairs=1)[0]
 
 
-def test_labels_of_one_leaf_and_labels_that_never_meet_are_remarked():
+def test_labels_in_one_leaf_and_labels_without_co_occurrence_give_a_remark():
     one_each = small_data(np.eye(100, dtype=int))
     assert "The 100 labels fit into one leaf (up to 100)" in remarks.single_leaf(one_each)[0]
     assert remarks.single_leaf(small_data(np.eye(101, dtype=int))) == []
@@ -267,12 +267,12 @@ def test_labels_of_one_leaf_and_labels_that_never_meet_are_remarked():
     assert remarks.no_cooccurrence(small_data(np.ones((2, 2), int))) == []
 
 
-def test_frequencies_without_a_power_law_are_remarked():
+def test_frequencies_without_a_power_law_give_a_remark():
     assert remarks.poor_fit(0.79) and not remarks.poor_fit(0.8)
     assert remarks.poor_fit(math.nan), "no fit at all"
 
 
-def test_curves_that_coincide_are_remarked(tmp_path):
+def test_curves_that_coincide_give_a_remark(tmp_path):
     # 60 labels: every tree has one node, so that all systems are one-vs-rest
     data = datasets.make_xmc(n_rows=300, n_test=100, n_features=200, n_labels=60, labels_per_row=2.0)
     for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
@@ -289,7 +289,7 @@ def test_curves_that_coincide_are_remarked(tmp_path):
     assert 'class="remark"' in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
-def test_depth_curves_that_coincide_are_remarked():
+def test_depth_curves_that_coincide_give_a_remark():
     curve = lambda at_2, at_3: {2: at_2, 3: at_3}
     points = {
         "metrics": curve(90.0, 89.0), "equal": curve(90.0, 89.04), "dropped": curve(90.0, 88.0),
@@ -354,7 +354,7 @@ def test_other_data_and_other_parameters_are_other_units(tmp_path, fits):
     assert len(fits) == 2 * first + 1
 
 
-def test_times_with_other_threads_are_measured_anew(tmp_path, fits):
+def test_times_with_other_threads_are_measured_again(tmp_path, fits):
     run("precision", DATA, tmp_path, seeds=1, n_jobs=1)
     before = lines(tmp_path, "precision")
     fits.clear()
@@ -367,7 +367,7 @@ def test_times_with_other_threads_are_measured_anew(tmp_path, fits):
     assert lines(tmp_path, "precision") == before
 
 
-def test_reused_times_are_said_to_be(tmp_path):
+def test_reused_times_are_marked(tmp_path):
     run("time", DATA, tmp_path, seeds=1, n_jobs=1)
     assert "reused" not in result(tmp_path, "time")["tables"][0]["note"]
     run("time", DATA, tmp_path, seeds=1, n_jobs=1)
@@ -382,7 +382,7 @@ def test_an_interrupted_run_continues(tmp_path, fits):
     with pytest.raises(KeyboardInterrupt):
         run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
     units = sorted((tmp_path / "units").iterdir())
-    assert len(units) == 4, "what is finished is on the disk before anybody hears of it"
+    assert len(units) == 4, "finished units are on the disk before they are reported"
     assert all(path.suffix == ".json" and json.loads(path.read_text("utf-8")) for path in units)
     assert not (tmp_path / "depth" / f"{SLUG}.json").exists()
     fits.clear()
@@ -405,7 +405,7 @@ def test_a_failed_write_leaves_no_unit(tmp_path, monkeypatch):
 
 
 class Popular:
-    """Always the most frequent labels: all that an experiment asks of a system."""
+    """A system that ranks the most frequent labels first, with the least that an experiment needs."""
 
     fitted = 0
 
@@ -417,7 +417,7 @@ class Popular:
         return np.tile(self.best[:k], (X.shape[0], 1)), np.ones((X.shape[0], k))
 
 
-def test_any_object_with_fit_and_top_k_takes_part(tmp_path):
+def test_any_object_with_fit_and_top_k_can_be_compared(tmp_path):
     Popular.fitted = 0
     systems = {"popular": lambda seed: Popular()}
     names = ["precision", "tail", "coverage", "time"]
@@ -454,14 +454,14 @@ def test_other_spellings_are_the_same_data(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "out" / "powerlaw").glob("*.json")] == ["mydata.json"]
     assert source.load("Generated:Small*0.1").name == "generated:small*0.1"
     assert source.canonical("EURLEX57K") == "eurlex57k"
-    # files of unknown base are at least read alike
+    # files of unknown base are read with the same base
     pair = source.load("train.svm,test.svm").data
     assert (pair.X_test[:, 1:] != data.X_test[:, : pair.X_test.shape[1] - 1]).nnz == 0
     with pytest.raises(ValueError, match="mydata holds the data; give another folder for the results"):
         run("powerlaw", "mydata/", "mydata", seeds=1)
 
 
-def test_generateds_take_what_belongs_to_their_shape():
+def test_generated_data_take_the_settings_of_their_shape():
     shaped = source.load("generated:amazon-670k*0.001")
     assert shaped.paper == shaped.reference == "amazon-670k"
     assert shaped.propensity == (0.6, 2.6)
@@ -496,7 +496,7 @@ def test_unknown_experiments_and_data_are_named(tmp_path, names, data, options, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_known_set_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
+def test_a_missing_known_set_is_an_immediate_error(tmp_path, monkeypatch):
     monkeypatch.setenv("BONSAI_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="amazon-3m"):
         run("tail", [DATA, "amazon-3m"], tmp_path / "out")
@@ -533,7 +533,7 @@ def test_power_law_of_known_exponent(exponent):
     assert law.exponent == pytest.approx(exponent) and law.scale == pytest.approx(1e6)
     assert law.r_squared == pytest.approx(1)
     whole = fit_power_law(np.maximum(1, np.rint(1e7 * ranks**-exponent)))
-    assert whole.exponent == pytest.approx(exponent, rel=0.05), "whole numbers of rows change little"
+    assert whole.exponent == pytest.approx(exponent, rel=0.05), "rounding to integers changes little"
 
 
 def test_power_law_ignores_labels_without_rows_and_needs_two():
@@ -579,7 +579,7 @@ def test_branching_for_a_depth():
             assert k**levels >= n_labels and (k == 2 or (k - 1) ** levels < n_labels)
 
 
-# --- The beam, opened up --------------------------------------------------------------------------
+# --- The beam in detail --------------------------------------------------------------------------
 
 
 def test_survival_in_a_tree_made_by_hand():
@@ -593,7 +593,7 @@ def test_survival_in_a_tree_made_by_hand():
     # row 1: 1 is lost, 3 survives the first step only, 5 arrives
     assert survived.tolist() == [[True, True], [False, False], [False, False], [True, False], [True, True]]
     assert beam.early_labels(tree).tolist() == beam.early_labels(tree, 3).tolist() == [0, 1]
-    assert beam.early_labels(tree, 2).tolist() == [], "deeper leaves are those of overfull ones"
+    assert beam.early_labels(tree, 2).tolist() == [], "deeper leaves are those of oversized ones"
 
 
 def test_training_work_of_a_tree_made_by_hand():
@@ -654,7 +654,7 @@ def test_dropping_early_leaves_drops_just_these(larger):
         assert np.array_equal(same[0], balanced.top_k(X, 5)[0])
 
 
-def test_only_the_squared_hinge_can_be_followed(fitted, generated):
+def test_the_beam_search_supports_the_squared_hinge_only(fitted, generated):
     model = Bonsai(classifiers="leaf", loss="logistic", n_trees=1).fit(generated.X_train, generated.Y_train)
     with pytest.raises(ValueError, match="only 'squared_hinge'"):
         beam.TreeSearch(model, generated.X_test)
@@ -678,7 +678,7 @@ def test_published_numbers_have_their_shape():
         assert set(getattr(published, name)) <= set(published.NAMES)
 
 
-def test_the_paper_stands_beside_its_own_data_set(tmp_path):
+def test_the_papers_numbers_are_shown_for_its_own_data_set(tmp_path):
     run(["precision", "datasets"], "generated:eurlex-4k*0.05", tmp_path, seeds=1, n_jobs=1)
     table = result(tmp_path, "precision", "generated-eurlex-4k-0.05")["tables"][0]
     rows = {row[0]: row for row in table["rows"]}
@@ -705,7 +705,7 @@ def test_every_system_of_the_paper_is_measured(name, tmp_path):
     assert line["system"] == name and 0 < float(line["P@1"]) <= 100
 
 
-def test_own_data_have_a_name_and_ranked_files_stand_beside_our_systems(tmp_path):
+def test_own_data_have_a_name_and_ranked_files_are_compared_with_our_systems(tmp_path):
     data = datasets.make_xmc("small", scale=0.2)
     for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
         datasets.save_xc(tmp_path / f"{part}.txt", X, Y)

@@ -80,7 +80,7 @@ class TestScorers:
         assert search.best_score_ == scores.max()
         assert scorer(search, X, Y) == scorer(search.best_estimator_, X, Y)
 
-    def test_pipelines_transform_what_the_ranker_sees(self, data):
+    def test_pipelines_transform_X_for_the_ranker(self, data):
         X, Y = data
         reverse = FunctionTransformer(lambda X: X[:, ::-1])
         bare = CooccurrenceRanker().fit(X[:40, ::-1], Y[:40])

@@ -63,7 +63,7 @@ CANNOT_HOLD = {
     "check_sample_weight_equivalence_on_sparse_data": FLOAT32,
 }
 
-# Older versions of scikit-learn do not tell checks that are expected to fail, but hold.
+# Older versions of scikit-learn do not report expected failures that pass.
 STRICT = {"xfail_strict": True} if "xfail_strict" in signature(parametrize_with_checks).parameters else {}
 
 
@@ -73,7 +73,7 @@ def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
 
 
 class Recoded(Bonsai):
-    """Takes any two values for labels and answers with dense arrays, as some checks want it."""
+    """An estimator with any two values as labels and with dense results, as some checks require."""
 
     def fit(self, X, y, sample_weight=None):
         y = np.asarray(y)
@@ -88,7 +88,7 @@ def test_checks_that_hold_for_indicators(name):
     getattr(estimator_checks, name)("Recoded", Recoded())
 
 
-def test_weights_are_equivalent_to_repetition_as_far_as_float32_goes(monkeypatch):
+def test_weights_are_equivalent_to_repetition_up_to_float32_rounding(monkeypatch):
     close = lambda x, y, err_msg: np.testing.assert_allclose(
         x.toarray(), y.toarray(), atol=1e-5, err_msg=err_msg
     )
@@ -245,7 +245,7 @@ def test_cross_validated_predictions_equal_those_of_each_fold(generated, method)
     half = getattr(Bonsai(classifiers="leaf", branching_factor=8).fit(X[200:], Y[200:]), method)(X[:200])
     np.testing.assert_array_equal(result[:200].toarray(), half.toarray())
     assert result.shape == Y.shape
-    if method == "predict":  # scikit-learn takes sparse labels for this one alone
+    if method == "predict":  # scikit-learn takes sparse labels for this function only
         sparse = cross_val_predict(Bonsai(classifiers="leaf", branching_factor=8), X, Y, cv=KFold(2))
         np.testing.assert_array_equal(result.toarray(), sparse.toarray())
 
@@ -255,7 +255,7 @@ def test_cross_validated_predictions_equal_those_of_each_fold(generated, method)
 
 @pytest.fixture
 def listed(generated):
-    """Names in lists, sets and arrays of objects; scikit-learn looks into some of them."""
+    """Names in lists, sets and arrays of objects; scikit-learn inspects some of them."""
     rows = [[f"label {i}" for i in row.indices] for row in sp.csr_array(generated.Y_train)]
     objects = np.empty(len(rows), dtype=object)
     objects[:] = rows
@@ -276,7 +276,7 @@ def test_grid_search_over_names(generated, listed, form, cv, scoring):
     assert isinstance(search.best_estimator_.top_k_labels(generated.X_test[:1], 1)[0][0][0], str)
 
 
-def test_what_scikit_learn_refuses_itself(generated, listed):
+def test_inputs_that_scikit_learn_rejects(generated, listed):
     with pytest.raises(ValueError, match="legacy multi-label data representation"):
         GridSearchCV(Bonsai(), {"C": [1.0]}, cv=3).fit(generated.X_train, listed["lists"])
 
@@ -286,10 +286,10 @@ def test_cross_validation_of_names(generated, listed):
     by_column = cross_val_score(
         Bonsai(threshold=0.5), generated.X_train, generated.Y_train.toarray(), cv=KFold(3)
     )
-    np.testing.assert_allclose(by_name, by_column, atol=0.01)  # other ids break other ties
+    np.testing.assert_allclose(by_name, by_column, atol=0.01)  # ties are broken by ids, which differ
 
 
 def test_cross_validated_predictions_need_a_matrix(generated, listed):
-    """Each fold knows other labels, so that its columns are others: this cannot be."""
+    """Each fold has other labels and therefore other columns, which cannot be combined."""
     with pytest.raises(ValueError):
         cross_val_predict(Bonsai(threshold=0.5), generated.X_train, listed["sets"], cv=KFold(3))

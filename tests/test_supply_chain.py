@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-# The interpreter reports what it does; what is forbidden is an error wherever it happens, in any library.
+# The interpreter raises audit events; forbidden ones are errors, in any library.
 COMMON = """
 import sys
 forbidden = ()
@@ -72,6 +72,6 @@ def test_loading_runs_no_code_of_the_file():
         (CODE, "eval('1')", "compile"),
     ],
 )
-def test_what_is_forbidden_would_be_noticed(code, more, event):
+def test_forbidden_events_are_noticed(code, more, event):
     done = outcome(code, more)
     assert done.returncode == 1 and f"forbidden: {event}" in done.stderr

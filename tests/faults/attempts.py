@@ -75,7 +75,7 @@ def _save() -> None:
 
 
 def _whole_file(_: Any) -> bytes:
-    """The file is the older one or the new one, whole."""
+    """The file is either the older one or the new one, complete."""
     data = (FOLDER / "model").read_bytes()
     Bonsai.load(FOLDER / "model", mmap=False, verify=True)
     return data
@@ -168,7 +168,7 @@ def in_child(run: Callable[[], int]) -> int:
 
 
 def continued(name: str, expected: bytes) -> int:
-    """After a kill: what is there is whole, and the same operation gives the right result."""
+    """After a kill: files are complete, and the same operation gives the right result."""
     operation, result = OPERATIONS[name]
     if name == "save":
         _whole_file(None)

@@ -1,4 +1,4 @@
-"""Random changes that keep most of the structure: of values as JSON has them, of arrays, and of bytes."""
+"""Random changes that keep most of the structure: of JSON values, arrays and bytes."""
 
 import copy
 import json
