@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*/*) $(wildcard src/python/*) CMakeLists.txt pyproject.toml
 CPP_FILES := $(wildcard src/core/*/*.?pp src/core/*/*.inl src/python/*.?pp tests/cpp/*.?pp benchmarks/*.?pp tests/fuzz/*.?pp)
 
-# The data sets of benchmarks and tests, if they lie beside the checkout and nothing else is said.
+# The data sets of benchmarks and tests, if they are beside the checkout and BONSAI_DATA is not set.
 ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
@@ -33,7 +33,7 @@ cpptest: $(VENV)/.tools
 # Malformed model files, texts, results of training, data, commands and requests (tests/fuzz), the core under ASan and UBSan:
 #   make fuzz                          a minute of each target
 #   make fuzz SECONDS=600              longer
-#   make fuzz RUNS=10000000 TARGETS=xc so many executions
+#   make fuzz RUNS=10000000 TARGETS=xc this many executions
 fuzz: fuzzbuild $(VENV)/.installed
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
 
@@ -53,7 +53,7 @@ fuzztest: $(VENV)/.tools
 faults: $(VENV)/.installed
 	BONSAI_FAULTS=1000000 $(BIN)/python -m pytest -s tests/test_faults.py
 
-# Each protection that a promise rests on is taken out of a copy of the sources, and its test must fail (many minutes).
+# Each protection is taken out of a copy of the sources, and its test must fail (many minutes).
 protections: $(VENV)/.installed
 	$(BIN)/python tests/protections.py
 
@@ -77,7 +77,7 @@ format: $(VENV)/.tools
 sanitize: $(VENV)/.installed
 	bash tests/sanitize.sh
 
-# Ours beside omikuji on eurlex57k (see BONSAI_DATA in CONTRIBUTING.md). All data sets and peers, which takes hours:
+# Comparison with omikuji on eurlex57k (see BONSAI_DATA in CONTRIBUTING.md). All data sets and peers, which takes hours:
 #   .venv/bin/python -m benchmarks.compare
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.compare --quick

@@ -153,15 +153,12 @@ def _ours_system(name: str) -> System:
 def _estimator(name: str, **options: Any) -> Any:
     from bonsai_xmc import Bonsai
 
-    # No peer chooses a threshold for `predict`, nor do versions before format 3.
+    # No peer chooses a threshold for `predict`.
     if name == "one-vs-rest":
         return Bonsai(classifiers="one_vs_rest", threshold=0.5, **options)
     if name != "default":
         return Bonsai.preset(name, threshold=0.5, **options)
-    try:  # versions before format 3, which `before_after` may run: the default model was a preset
-        return Bonsai.preset("best", **options)
-    except ValueError:
-        return Bonsai(**options)
+    return Bonsai(**options)
 
 
 def _train_ours(name: str, data: Path, model: Path, threads: int, seed: int) -> Trained:

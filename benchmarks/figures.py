@@ -59,8 +59,8 @@ Row = dict[str, Any]
 def record(machine: str, name: str, command: str, rows: list[Row], beside: tuple[str, ...] = ()) -> None:
     """Store a table in the result file of a machine, in place of one with the same name.
 
-    With columns `beside`, rows of that one stay whose values there are others, and new ones take the place of
-    the first that they replace.
+    With columns `beside`, stored rows are kept whose values there equal those of no new row; new rows are
+    inserted at the first row that they replace.
     """
     path = RESULTS / f"{machine}.json"
     content: dict[str, Any] = (

@@ -12,7 +12,7 @@ which other work on the machine affects less.
 
 annif: each command runs in a process of its own. The backends alone: training from the matrix of TF-IDF
 values to the saved model, and suggesting from rows of that matrix, that is, after tokenising, which takes
-most of the time and is Annif's own.
+most of the time and is done by Annif.
 
 http: requests of Annif's interface, the dev texts, over the loopback from this process, one server at a
 time, each with two workers. Annif runs under gunicorn with uvicorn's workers.
@@ -401,7 +401,7 @@ async def measure(port: int, pid: int, project: str, texts: list[str]) -> dict[s
 async def load(
     port: int, requests: list[bytes], connections: int, seconds: float
 ) -> tuple[float, list[float]]:
-    """As many requests as can be answered, over this many connections; (seconds, time of each)."""
+    """Send requests over this many connections as fast as they are answered: (seconds, time of each)."""
     times: list[float] = []
     begin = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""What all experiments share: data, systems, seeds, and measurements that are computed once and stored."""
+"""Parts of all experiments: data, systems, seeds, and measurements that are computed once and stored."""
 
 import hashlib
 import time

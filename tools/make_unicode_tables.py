@@ -4,7 +4,7 @@
 
 The tables decide what a word character is (`\\w` of `re`), what white space is (`\\s`, `str.split`) and
 what `str.lower` makes of each code point, for one version of Unicode whatever Python runs later. All of it
-is asked of `str` itself, so that the tables and Python agree by construction.
+is computed by `str` itself, so that the tables and Python agree by construction.
 """
 
 import sys

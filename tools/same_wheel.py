@@ -1,4 +1,4 @@
-"""``make same-wheel``: two builds of a commit, in two folders and at two times, give the same bytes.
+"""``make same-wheel``: check that two builds of a commit, in two folders and at two times, are equal.
 
     .venv/bin/python tools/same_wheel.py           # of HEAD
     .venv/bin/python tools/same_wheel.py COMMIT

@@ -5,7 +5,7 @@
     python tools/wheels.py test:3.13      # on one Python
     python tools/wheels.py speed          # CPU time beside the build in .venv
 
-Pythons are looked for on PATH, and under pyenv. Needs GCC with C++20, as `make` does.
+Pythons are searched on PATH and under pyenv. Needs GCC with C++20, as `make` does.
 """
 
 import json

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale generator  # tibkat-core, eurlex57k, delicious; minutes
     python -m benchmarks.scale generator --data eurlex57k --scale 0.2
-    python -m benchmarks.scale generator --data 'amazon-670k*0.02'  # a shape alone
+    python -m benchmarks.scale generator --data 'amazon-670k*0.02'  # a shape by itself
     python -m benchmarks.scale generator --leaves --data tibkat-core acl-authors 'amazon-3m*0.02'
 
 A real set is compared with `make_xmc` of the same numbers of rows, features, labels and entries. --scale
@@ -27,7 +27,7 @@ from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc.datasets import Dataset
 
 DATA = ("tibkat-core", "eurlex57k", "delicious")
-N_SAMPLED = 1000  # labels whose nearest neighbour is looked for
+N_SAMPLED = 1000  # labels whose nearest neighbour is searched
 OFTEN = 5  # rows of a label whose companions are counted
 
 Facts = dict[str, float]
@@ -122,7 +122,7 @@ def tree_facts(model: Bonsai) -> Facts:
 
 
 def leaf_facts(name: str) -> Row:
-    """What leaf classifiers cost: a leaf has as many problems as labels, each with all rows of the leaf."""
+    """Return the cost of leaf classifiers: a leaf has as many problems as labels, each with all its rows."""
     shape, _, scale = name.partition("*")
     if shape in datasets.SHAPES:
         X, Y, *_ = datasets.make_xmc(shape, scale=float(scale or 1), n_test=1)

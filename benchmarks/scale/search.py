@@ -100,7 +100,7 @@ def main() -> None:
     )
     parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--k", type=int, default=5)
-    parser.add_argument("--n-probe", nargs="*", type=int, default=[16, 64], help="beside the automatic one")
+    parser.add_argument("--n-probe", nargs="*", type=int, default=[16, 64], help="besides the automatic one")
     parser.add_argument("--rows", type=int, default=8192, help="test rows of a batch")
     parser.add_argument("--single", type=int, default=1000, help="test rows that are predicted one by one")
     parser.add_argument("--threads", type=int, default=2, help="of training")

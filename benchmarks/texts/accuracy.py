@@ -8,7 +8,7 @@ these, too. R@10 is given apart for true labels without a training row that have
 1 to 4 rows.
 
 --one-vs-rest trains one-vs-rest classifiers at C = 1, without choosing on held-out rows: for the time that
-features take. --titles leaves all fields but the title out. --rows trains on so many rows, drawn at random.
+features take. --titles leaves all fields but the title out. --rows trains on this many rows, drawn at random.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SETS: dict[str, tuple[list[str], str, str]] = {  # fields, field of the labels, 
 
 
 def variants(name: str, fields: list[str]) -> dict[str, dict[str, Any]]:
-    """Return settings by name, from words alone to all options."""
+    """Return settings by name, from words only to all options."""
     none = dict.fromkeys(fields, 0)
     words = {**none, fields[0]: {"word_ngrams": {1: 0.5}}}
     bigrams = {"word_ngrams": {1: 1.0, 2: 0.5}}
@@ -55,7 +55,7 @@ def variants(name: str, fields: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _folder(name: str) -> pathlib.Path:
-    return known.find("eurlex57k").parent / name  # `find` does not know all of the sets
+    return known.find("eurlex57k").parent / name  # `find` does not have all of the sets
 
 
 def label_file(name: str) -> pathlib.Path | None:
