@@ -1,4 +1,4 @@
-"""Data sets of several benchmarks: those of `known.load`, and others made of texts, or of titles alone."""
+"""Data sets of several benchmarks: those of `known.load`, and others made of texts, or of titles only."""
 
 import gzip
 import json

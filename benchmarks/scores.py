@@ -9,7 +9,7 @@ loads it from the folder --models. Scores are calibrated, and thresholds chosen,
 on others: EURLEX57K on dev and test, the other sets on the even and odd rows of their held-out part.
 
 threshold: micro-F1 of `predict` at the threshold that `fit` chooses, and at the best one of the test rows;
-the cost is the time of the phase "threshold" beside the rest of training. With --per-label: micro-F1, and
+the cost is the time of the phase "threshold" against the rest of training. With --per-label: micro-F1, and
 macro-F1 over the labels of the test rows, with the common threshold and with one for each label.
 """
 

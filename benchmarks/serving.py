@@ -1,4 +1,4 @@
-"""Ours beside omikuji where it is used: inside Annif, behind its server, imported; and how commands start.
+"""Comparison with omikuji where it is used: in Annif, behind its server, imported; and how commands start.
 
     make test-annif                                       # installs Annif into build/annif
     build/annif/bin/python benchmarks/serving.py annif    # commands of Annif, and the backends alone

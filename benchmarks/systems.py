@@ -11,7 +11,7 @@
     python -m benchmarks.systems sparse-labels --data eurlex57k
     python -m benchmarks.systems fusion --data delicious
 
-`accuracy` trains on the usual split with five seeds, beside published figures; `splits` on random splits of
+`accuracy` trains on the usual split with five seeds, next to published figures; `splits` on random splits of
 all rows, as many as there are seeds; both with published settings where there are any. `choices` compares
 settings on held-out training rows. `cost` is CPU time of training and peak memory, each system in a process
 of its own. `tail` compares LEML with RobustXML at several ranks. `neighbors` blends a vote of the nearest
@@ -255,7 +255,7 @@ def fusion(systems: list[str], data: list[str], seeds: int) -> None:
             rows = [X_test[[i]] for i in range(200)]
             single, _ = least_seconds(lambda model=model, rows=rows: [model.top_k(row, 5) for row in rows])
             each = 1e6 * batch / X_test.shape[0]
-            print(f"  {each:.0f} µs a row in a batch, {1e6 * single / len(rows):.0f} µs alone")
+            print(f"  {each:.0f} µs a row in a batch, {1e6 * single / len(rows):.0f} µs for a single row")
     rng = np.random.default_rng(0)
     n_rows, n_labels = 10_000, 456_599
     X = sp.random_array((n_rows, 20_000), density=0.002, format="csr", dtype=np.float32, rng=rng)

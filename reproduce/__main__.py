@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         "folder or files of your own a name",
     )
     add("-o", "--output", metavar="DIR", required=True, help="folder for numbers, figures and the report")
-    add("--systems", metavar="NAME", nargs="+", help="compare these systems alone (default: all)")
+    add("--systems", metavar="NAME", nargs="+", help="compare only these systems (default: all)")
     add(
         "--ranked",
         metavar="NAME=FILE",

@@ -94,7 +94,7 @@ class TreeSearch:
         return Survival(kept, float(evaluated.mean()))
 
     def beam_for(self, evaluated: float, at_most: int = 1000) -> int:
-        """Return the smallest beam that evaluates so many classifiers per row on average, or `at_most`."""
+        """Return the smallest beam that evaluates this many classifiers per row on average, or `at_most`."""
         low, high = 1, 1
         while high < at_most and self.run(high).evaluated < evaluated:
             low, high = high + 1, min(at_most, 2 * high)

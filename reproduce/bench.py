@@ -60,7 +60,7 @@ Factory = Callable[[int], System]
 Systems = Mapping[str, Factory]
 
 PRESETS = ("bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
-# Systems of the package beside presets: their kind, and parameters that make a variant of it.
+# Systems of the package other than presets: their kind, and parameters that make a variant of it.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fastxml": ("fastxml", {}),
     "pfastxml": ("pfastrexml", {"tail": False}),

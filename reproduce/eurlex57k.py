@@ -117,7 +117,7 @@ def _indicator(records: list[Record], labels: list[str]) -> csr_array:
 
 
 def _names(source: Path) -> dict[str, str]:
-    """Return the names of concepts from the file that comes beside the documents, if it is there."""
+    """Return the names of concepts from the file that is published with the documents, if it is there."""
     for name in _CONCEPT_FILES:
         for path in (source / name, source / "dataset" / name):
             if path.is_file():

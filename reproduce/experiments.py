@@ -72,7 +72,7 @@ def run(
         ``top_k(X, k)``. A known name replaces that system. Results are stored under class and parameters
         (``get_params``), or under class and name if there are none.
     only : several names, optional
-        Of our systems, compare these alone.
+        Compare only these of our systems.
     report : callable
         Called with a line of text for each finished unit of work.
     bar : ProgressBar, optional

@@ -10,7 +10,7 @@ from .results import PUBLISHED, Result, title_of
 from .statistics import mean_and_sd
 from .store import package_digest
 
-#: Tables of comparisons of systems beside "paper", which has the systems of the paper.
+#: Tables of comparisons of systems other than "paper", which has the systems of the paper.
 COMPARED = {"balance": "paper-balance", "output-space": "paper-output-space"}
 #: Tables of other experiments, by their place in the result; they are recorded as text.
 TEXT = {

@@ -1,4 +1,4 @@
-"""Remarks beside a result: where the data cannot show what an experiment measures."""
+"""Remarks on a result: where the data cannot show what an experiment measures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

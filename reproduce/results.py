@@ -171,7 +171,7 @@ def measured_table(
 ) -> Table:
     """Return systems × metrics, mean ± sd, with the paper's numbers for the data set where it has some.
 
-    `published` holds a system's numbers in the order of `keys`; systems of the paper alone get a row too.
+    `published` holds a system's numbers in the order of `keys`; those that only the paper has get a row, too.
     """
     published = published or {}
     columns = ["", *keys]

@@ -40,7 +40,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 def some(*names: str, **more: Any) -> dict[str, dict[str, Any]]:
-    """Return the parameters of these kinds, with others beside them; "default" has none of its own."""
+    """Return the parameters of these kinds, with others added; "default" has none of its own."""
     return {name: PARAMS.get(name, {}) | more for name in names}
 
 

@@ -31,7 +31,7 @@ class Protection(NamedTuple):
 
 PROTECTIONS = [
     Protection(
-        "a file is never torn: written beside its place",
+        "a file is never torn: written under a temporary name",
         "bonsai_xmc/_base/files.py",
         "    handle, temporary = _create(target)\n",
         "    handle, temporary = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), target\n",

@@ -414,7 +414,7 @@ def train(
         for group in [c.labels for c in node.children] or [[l] for l in node.labels]:
             y = np.where(has[rows][:, group].any(axis=1), 1.0, -1.0)
             if solver == "dual":
-                rng = Rng(derive(node.key, SOLVER))  # started anew: all classifiers of a node see one order
+                rng = Rng(derive(node.key, SOLVER))  # a new one: all classifiers of a node see one order
                 args = (features[rows], y, C, s[rows], tol, max_iter, bias, rng)
                 found.append(DUAL_SOLVERS[loss](*args))
             else:

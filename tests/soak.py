@@ -156,7 +156,7 @@ class Usage:
 
 
 def soak(seconds: float, seed: int, folder: Path) -> list[str]:
-    """Run rounds beside a server, and return what went wrong."""
+    """Run rounds while a server runs, and return what went wrong."""
     server = Replaced(folder / "server", "--workers", 2)
     usage = Usage({"rounds": os.getpid(), "server": server.server.process.pid})
     begun, wrong, finished, n_answers, n_stale = time.monotonic(), [], [], 0, 0

@@ -334,7 +334,10 @@ def test_options_of_documents_are_refused_for_matrices(models, bonsai, option):
         ("labels model.bonsai --n-jobs 1", "--n-jobs has no effect on a list"),
         ("labels model.bonsai --list --drop heat -o x.bonsai", "--list has no effect on edits"),
         ("convert documents.csv -o x", "documents.csv holds documents, but only matrices can be converted"),
-        ("import omikuji-model --label-names names.txt --n-labels 9 -o x", "--n-labels has no effect beside"),
+        (
+            "import omikuji-model --label-names names.txt --n-labels 9 -o x",
+            "--n-labels has no effect with",
+        ),
         ("evaluate model.bonsai test.csv --threshold per_label", "the labels of model have no thresholds of"),
         ("predict model.bonsai test.csv --threshold per_label", "train it with --threshold per_label"),
     ],

@@ -159,7 +159,7 @@ def test_code_of_documents(document, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_of_documents(document):
-    """Linked files are there, and the `names` that follow a link stand in the file."""
+    """Linked files exist, and the `names` that follow a link are in the file."""
     links = re.findall(r"\]\(([^)#\s]+)(?:#\S*)?\)((?:,?\s+`\w+`)*)", document.read_text(encoding="utf-8"))
     for target, names in links:
         if "://" in target:
@@ -350,7 +350,7 @@ def test_the_default_model_is_what_the_readme_says(generated):
 
 
 def test_the_model_file_is_documented(named, tmp_path):
-    """Every tensor and every key of files of all kinds stands in the document, and nothing else does."""
+    """Every tensor and every key of files of all kinds is in the document, and nothing else is."""
     text = (ROOT / "docs" / "internals" / "format.md").read_text(encoding="utf-8")
     X, names = named
     table = pandas.DataFrame(X.toarray(), columns=[f"word {i}" for i in range(X.shape[1])])

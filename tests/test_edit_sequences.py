@@ -1,4 +1,4 @@
-"""Random sequences of label edits beside a naive model: a table of the log scores of every label."""
+"""Random sequences of label edits compared with a naive model: a table of the log scores of every label."""
 
 import os
 import pickle

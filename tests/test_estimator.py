@@ -375,7 +375,7 @@ def test_the_estimate_for_each_kind_of_classifiers(larger):
     assert estimate(classifiers="blend", branching_factor=1000) == estimate(
         classifiers="blend", max_depth=1, branching_factor=1000
     )
-    # panels of 64 weights and dual variables for each thread, beside X and a slice of all its rows
+    # panels of 64 weights and dual variables for each thread, in addition to X and a slice of all its rows
     panels = 2 * 64 * 4 * sum(X.shape)
     for options in ({"loss": "logistic"}, {"solver": "newton"}):
         other = estimate(classifiers="one_vs_rest", **options)

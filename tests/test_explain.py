@@ -229,7 +229,7 @@ def test_why_not_mentions_when_only_biases_count():
         model.fit(np.eye(4), [["a"], ["b"], ["c"], ["d"]])
     answer = model.why_not([1, 0, 0, 0], "c")
     assert [ahead.label for ahead in answer.ahead] == ["a", "b"] and answer.ahead[0].differences == ()
-    assert "the bias alone counts" in answer.explanation.notes[0]
+    assert "only the bias counts" in answer.explanation.notes[0]
     for shown in (str(answer), answer.to_html()):
         assert shown.count("the biases of their classifiers decide") == 2
 

@@ -1,4 +1,4 @@
-"""FastXML and PfastreXML: hand-worked steps, and whole models beside plain NumPy."""
+"""FastXML and PfastreXML: hand-worked steps, and whole models compared with plain NumPy."""
 
 import numpy as np
 import pytest

@@ -278,7 +278,7 @@ def test_command_line_with_svmlight(research, tmp_path, bonsai):
 
 
 def test_presets_and_metrics_reproduce_in_files(research, tmp_path, bonsai):
-    """Presets beside the default, all metrics, predictions in files."""
+    """Presets other than the default, all metrics, predictions in files."""
     _, data = research
     systems = {"default": Bonsai()}
     systems |= {name: Bonsai.preset(name) for name in ("bonsai-i", "bonsai-o", "parabel", "dismec")}

@@ -297,7 +297,7 @@ def test_files_of_label_texts(tmp_path):
 
 
 def test_texts_of_labels_are_read_as_the_field_with_own_blocks():
-    """Whatever that field is called, and wherever it stands."""
+    """For any name and position of that field."""
     long = "of the old house in the town " * 20
     rows = [{"text": long, "about": f"{word}ing"} for word in ("brick", "heat", "wall", "pump") * 5]
     model = TextBonsai(["text", "about"], classifier=Bonsai(threshold=0.5)).fit(

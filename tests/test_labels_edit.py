@@ -48,7 +48,7 @@ def with_labels(model, **edits):
 
 
 def ranked(model, X, among=None):
-    """All labels of each row with their scores, best first; of these labels alone."""
+    """Return all labels of each row with their scores, best first; or only these labels."""
     ids, scores = model.top_k(X, len(model.classes_), exact=model.search_ != "beam" or len(model.trees_) == 0)
     labels = [label if among is None or label in among else None for label in model.classes_.tolist()]
     return [

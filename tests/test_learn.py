@@ -24,7 +24,7 @@ KINDS = some("exact", "index", "blend", "adjusted", "logistic")
 
 @pytest.fixture(scope="module")
 def data():
-    """Labels 300 … 309 occur in new rows alone, in rows 700 … 709; row 702 has label 302 alone."""
+    """Labels 300 … 309 occur only in new rows, 700 … 709; row 702 has only label 302."""
     X, Y = rows_and_labels()
     order = [i for i, row in enumerate(Y) if not any(label >= "label 300" for label in row)]
     order += [i for i in range(len(Y)) if i not in set(order)]
@@ -198,7 +198,7 @@ def test_models_that_cannot_learn(data):
     trees = Bonsai(classifiers="leaf", threshold=0.5)
     with pytest.warns(UserWarning, match="no rows are kept"):
         trees.fit(X[:50], Y[:50], keep_rows=True)
-    with says("this model has label trees alone"):
+    with says("this model has only label trees"):
         trees.learn(X, Y)
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:50], Y[:50], keep_rows=True)
     with says("X has 2 rows, but Y has 1; they must be equally many"):

@@ -1,4 +1,4 @@
-"""LEML and RobustXML, beside plain NumPy."""
+"""LEML and RobustXML, compared with plain NumPy."""
 
 import numpy as np
 import pytest

@@ -70,7 +70,7 @@ class TestListsOfLabels:
         )
         assert metrics.evaluate(frame, IDS, train, **OPTIONS) == EXPECTED
         assert metrics.evaluate(frame, named(IDS), train, **OPTIONS) == EXPECTED
-        # columns with names are those of that name, wherever they stand
+        # columns with names are those of that name, at any position
         other = NAMES[::-1]
         assert metrics.evaluate(frame, IDS, train[other], **OPTIONS) == EXPECTED
         assert metrics.evaluate(frame[other], IDS, train, classes=NAMES, **OPTIONS) == EXPECTED

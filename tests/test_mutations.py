@@ -1,6 +1,6 @@
 """Model files with right checksums, but changed content: they are refused, or work as any other.
 
-Whoever makes a file by other means, or by a version with a fault, makes such files. `tests/fuzz` changes them
+Other programs, or faulty versions, may write such files. `tests/fuzz` changes them
 at random; this module has changes that need checks of their own.
 """
 

@@ -1,4 +1,4 @@
-"""PD-Sparse, beside plain NumPy."""
+"""PD-Sparse, compared with plain NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""ProXML and PPD-Sparse, beside plain NumPy and LIBLINEAR."""
+"""ProXML and PPD-Sparse, compared with plain NumPy and LIBLINEAR."""
 
 import numpy as np
 import pytest

@@ -99,7 +99,7 @@ def test_the_report_needs_no_other_files(done):
     for foreign in ('src="http', "src='http", "<link", "<script", "@import"):
         assert foreign not in page
     assert page.count("Generated data, not") == len(EXPERIMENTS)
-    assert "83" in page and "†" in page and "PD-Sparse" in page, "the paper's numbers stand beside ours"
+    assert "83" in page and "†" in page and "PD-Sparse" in page, "the paper's numbers are next to ours"
 
 
 def test_numbers_agree_with_the_metrics(done):
@@ -135,7 +135,7 @@ def test_one_vs_rest_is_run_once_and_others_for_each_seed(done):
 
 
 def test_figures_are_recorded_cell_by_cell(tmp_path, monkeypatch):
-    """As soon as a system has all its seeds, and again from the stored units if the run was interrupted."""
+    """Once a system has all its seeds, and again from the stored units if the run was interrupted."""
     stored = []
 
     def record(name, rows, beside):

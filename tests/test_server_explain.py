@@ -178,7 +178,7 @@ def test_too_many_at_once():
 
 @pytest.fixture(scope="module")
 def of_systems(tmp_path_factory):
-    """Run a server with a model of each system beside Bonsai."""
+    """Run a server with a model of each system other than Bonsai."""
     folder = tmp_path_factory.mktemp("systems")
     data = datasets.make_texts(60, n_test=5, random_state=0)
     small = {"n_trees": 2, "n_learners": 2, "n_components": 8}

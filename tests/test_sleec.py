@@ -1,4 +1,4 @@
-"""SLEEC, beside plain NumPy."""
+"""SLEEC, compared with plain NumPy."""
 
 import numpy as np
 import pytest

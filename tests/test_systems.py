@@ -1,4 +1,4 @@
-"""Every system on random small data, beside plain NumPy that reads its stored weights."""
+"""Every system on random small data, compared with plain NumPy that reads its stored weights."""
 
 import numpy as np
 import pytest

@@ -3,7 +3,7 @@
     python tools/wheels.py build          # dist/*.whl
     python tools/wheels.py test           # in new environments, with the newest and the oldest NumPy …
     python tools/wheels.py test:3.13      # on one Python
-    python tools/wheels.py speed          # CPU time beside the build in .venv
+    python tools/wheels.py speed          # CPU time compared with the build in .venv
 
 Pythons are searched on PATH and under pyenv. Needs GCC with C++20, as `make` does.
 """

@@ -48,7 +48,7 @@ class RayRunner:
     address : str, default="auto"
         "auto": the cluster that this process is connected to, or that runs on this machine, or that
         ``RAY_ADDRESS`` names. "host:port": that cluster, of which this machine is a node. "local": a new one
-        on this machine alone.
+        on only this machine.
     cpus_per_worker : int, optional
         Threads of a worker process. Default: one worker for each node, with all CPUs that Ray counts there.
         Each worker prepares all rows: few workers with many threads need the least memory.

@@ -49,7 +49,7 @@ class Parameter:
     help: str
 
 
-# What labels are clustered by; "text": the vectors of their names, alone or beside the others.
+# What labels are clustered by; "text": the vectors of their names, by themselves or with the others.
 REPRESENTATIONS = ("input", "output", "joint", "text", "input+text", "output+text", "joint+text")
 _representations = one_of(*REPRESENTATIONS)
 _seed = Rule(lambda v: True, "a seed", int, "N", (None,))
@@ -157,8 +157,8 @@ PARAMETERS: Mapping[str, Parameter] = {
             ("auto",),
         ),
         CLASSIFIERS,
-        "with blend: weight of the trees' scores beside those of one-vs-rest; after a comma, that of 50 "
-        "trees over rows (FastXML) beside all others, as in auto,0; auto: set by training",
+        "with blend: weight of the trees' scores against those of one-vs-rest; after a comma, of 50 "
+        "trees over rows (FastXML) against all others, as in auto,0; auto: set by training",
     ),
     "logit_adjustment": Parameter(
         "auto",
@@ -233,7 +233,7 @@ TEXT_PARAMETERS: Mapping[str, Parameter] = {
         "word n-grams: the longest, or orders and weights as 1=1,2=0.5; auto: words, and n-grams of the only "
         "text if it is short",
     ),
-    "char_ngrams": Parameter("auto", _ngrams, TEXTS, "likewise character n-grams, as 5=0.6"),
+    "char_ngrams": Parameter("auto", _ngrams, TEXTS, "the same for character n-grams, as 5=0.6"),
     "char_boundaries": Parameter(True, flag(), TEXTS, "character n-grams lie within words"),
     "min_df": Parameter(
         2, _document_frequency, TEXTS, "leave out terms in fewer documents (a number or a share)"
@@ -256,8 +256,8 @@ TEXT_PARAMETERS: Mapping[str, Parameter] = {
         "auto",
         integer(1, "auto", None),
         TEXTS,
-        "maximum number of features in a block of n-grams, those that tell most about the labels; auto: 2 "
-        "for each row, at least 20,000",
+        "maximum number of features in a block of n-grams, those most strongly associated with labels; auto: "
+        "2 for each row, at least 20,000",
     ),
 }
 
@@ -291,7 +291,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def is_by_names(representation: Any) -> bool:
-    """Return whether labels are clustered by their names, alone or beside something else."""
+    """Return whether labels are clustered by their names, by themselves or with other vectors."""
     return isinstance(representation, str) and representation.endswith("text")
 
 

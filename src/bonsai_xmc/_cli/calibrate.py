@@ -26,8 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_table(
         parser,
         """
---method isotonic|platt|none  isotonic regression, or logistic regression of the log score; none: choose the
-    threshold alone (default: isotonic)
+--method isotonic|platt|none  isotonic regression, or logistic regression of the log score; none: choose
+    only the threshold (default: isotonic)
 --groups none|frequency  one map for all labels, or one for each of head, torso and tail labels (default:
     none)
 --threshold micro_f1|f1_at_5|precision=X  what the threshold of the model is chosen for (default: micro_f1)

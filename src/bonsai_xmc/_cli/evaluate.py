@@ -28,8 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 --all-labels  count true labels of documents that the model does not have as missed (default: left out)
 --exact  score all labels; found@k is the share of the exact top k that the model's own search finds
 --report FILE  write a page (HTML): metrics, calibration, costly labels, examples
---against MODEL|PREDICTIONS  further models, or predictions of any system, beside it: with differences to it,
-    and their 95 % intervals by a paired bootstrap over rows
+--against MODEL|PREDICTIONS  further models, or predictions of any system, to compare with: differences, and
+    their 95 % intervals by a paired bootstrap over rows
 --threshold  add precision, recall and F1 of the labels of at least this score; auto: the threshold of the
     model; per_label: the one of each label
 --table markdown|csv|latex  print the figures as such a table

@@ -229,7 +229,7 @@ class Evaluation:
         return self.inputs.labels(args, args.labels or args.data, args.split or args.usual_split, expected)
 
     def _of_columns(self) -> dict[str, Any]:
-        """Return the metrics of a single file of predictions beside a file of labels, both matrices."""
+        """Return the metrics of a single file of predictions, given a file of labels, both matrices."""
         args, ranked = self.args, predictions.read_columns(self.inputs, self.args.model)
         expected = Expected(n_labels=ranked.shape[1], owner=self.inputs.name(args.model))
         Y = self._matrix(expected)
@@ -294,7 +294,7 @@ class Evaluation:
         if missing is not None:
             print(
                 f"bonsai: warning: {len(common):,} of {len(known.rows):,} rows have predictions of all "
-                "systems; the figures cover these rows alone",
+                "systems; the figures cover only these rows",
                 file=sys.stderr,
             )
         known = known.take([i for i, row in enumerate(known.rows) if row in common])
@@ -418,7 +418,7 @@ class Evaluation:
                 text += f"\nreport: {args.report}"
         print(text, file=sys.stderr if args.report == "-" else sys.stdout)
 
-    # Beside the metrics
+    # In addition to the metrics
 
     def _report(self, compared: Compared, model: Any, Y_train: Any, notes: list[str]) -> dict[str, Any]:
         """Write a page about one or two systems, and return the figures that it adds to the metrics."""
@@ -474,7 +474,7 @@ class Evaluation:
         return {name: value for name, value in about.items() if value}
 
     def _tell(self, compared: Compared, model: Any, k: int) -> None:
-        """Print the share of true labels that the model lacks, and the recall of labels with texts alone."""
+        """Print the share of true labels that the model lacks, and the recall of labels with texts only."""
         if not compared.known.is_documents:
             return
         Y, total = compared.Y, sum(map(len, compared.known.truth))

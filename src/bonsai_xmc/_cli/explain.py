@@ -24,9 +24,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         """
 --row N  row of a file, as predict counts them: the line of a document, from 1 (default: the first)
 --label NAME  explain this label; may be given more than once (default: the -k best)
---why-not NAME  explain why this label does not rank higher, beside the -k best; may be given more than once
+--why-not NAME  explain why this label does not rank higher, next to the -k best; may be given more than once
 -k K  number of labels to explain or to compare with (default: 3)
---features N  features in each table (default: 10; 5 beside --why-not; twice as many on a page)
+--features N  features in each table (default: 10; 5 with --why-not; twice as many on a page)
 --html FILE  write a page instead of a table; -: standard output
 """,
         row=int,

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     from .report import in_bytes, show
 
     if args.label_names is not None:
-        refuse(args, ["n_labels"], "has no effect beside --label-names: there are as many labels as names")
+        refuse(args, ["n_labels"], "has no effect with --label-names: there are as many labels as names")
     if not os.path.isdir(args.model):
         raise ValueError(f"{args.model} is not a folder; a model of omikuji is one")
     if not is_omikuji(args.model):

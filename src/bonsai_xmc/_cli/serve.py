@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser,
         f"""
 models MODEL  model files of texts; each is served under its file name
---host HOST  address to listen on (default: 127.0.0.1, this machine alone)
+--host HOST  address to listen on (default: 127.0.0.1, only this machine)
 --port N  port; 0: any free one (default: 8000)
 --workers N  processes, which share the models (default: 1)
 --api-key-file FILE  file with a key that clients must send (default: {_KEY})

@@ -60,8 +60,8 @@ _OF_TEXTS = """
 --label-names FILE  names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects
 --label-texts FILE  names, synonyms and descriptions of labels, a prior for their classifiers, so that labels
     without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects
---encoder NAME  vectors of texts beside words: the name or folder of a model for sentence-transformers, a
-    folder in the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]
+--encoder NAME  vectors of texts in addition to words: name or folder of a model for sentence-transformers,
+    a folder in the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]
 --tune  search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings on samples
     of at most 16,000 rows
 """
@@ -107,7 +107,7 @@ def parameters_of(system: str) -> Mapping[str, Parameter]:
 
 
 def _option(name: str) -> str:
-    """Return the name of a parameter of the classifier beside those of texts."""
+    """Return the name of a parameter of the classifier, distinct from those of texts."""
     return f"{OWN}{name}" if name in TEXT_PARAMETERS else name
 
 

@@ -419,7 +419,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._edited(edits.drop, labels)
 
     def restrict(self, labels: Any) -> Self:
-        """Return a model of these labels alone: smaller and faster; see `drop`.
+        """Return a model of only these labels: smaller and faster; see `drop`.
 
         Labels that the model does not have are ignored. For a single prediction,
         ``top_k(X, restrict=labels)`` finds the same, and copies no weights.

@@ -108,7 +108,7 @@ class Bonsai(MatrixClassifier):
         With "blend": w in (1 − w) · one-vs-rest score + w · score of the trees. "auto": what is most accurate
         on held-out rows; 0.3 below 1,000 rows. A pair (w, f), as in ("auto", 0): with "one_vs_rest", too, f
         in (1 − f) · score + f · score of 50 trees over rows, as FastXML grows them, without normalisation.
-        "auto", or w alone: the f that is most accurate on held-out rows, if the gain is worth the time of the
+        "auto", or only w: the f that is most accurate on held-out rows, if the gain is worth the time of the
         trees, which is so where labels are few and rows have many of them. 0 without this comparison, and
         for dense X.
     logit_adjustment : "auto" or float ≥ 0, default="auto"
@@ -165,7 +165,7 @@ class Bonsai(MatrixClassifier):
     label_counts_ : array of shape (n_labels,)
         Number of training rows of each label; None if they are unknown, as for imported models.
     n_rows_fit_ : int
-        Number of training rows, or None likewise.
+        Number of training rows; None if it is unknown.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of shape (n_features,)
@@ -340,8 +340,8 @@ class Bonsai(MatrixClassifier):
     def _kept_rows(self, problem: Problem, core: _core.Model) -> KeptRows | None:
         if core.one_vs_rest is None:
             warnings.warn(
-                "keep_rows: no rows are kept, as label trees alone cannot learn from further ones; choose "
-                'classifiers="one_vs_rest" or "blend"',
+                "keep_rows: no rows are kept, as a model of label trees cannot learn from further ones; "
+                'choose classifiers="one_vs_rest" or "blend"',
                 stacklevel=4,
             )
             return None
@@ -402,7 +402,7 @@ class Bonsai(MatrixClassifier):
     def _estimate(
         self, problem: Problem, params: dict[str, Any], X: Any = None, Y: Any = None, **how: Any
     ) -> dict[str, Any]:
-        """Return the estimate beside the caller's X and Y; `how` are options of `memory.estimate`."""
+        """Return the estimate in addition to the caller's X and Y; `how` are options of `memory.estimate`."""
         _check_names(problem)
         given = bytes_beside(X, problem.rows) + bytes_beside(Y)
         how = {"threads": threads_of(self.n_jobs), "given": given} | how

@@ -89,7 +89,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
     members_ : dict
         The fitted members, by name; without those that are left out.
     weights_, links_ : dict
-        By name, likewise.
+        Their weights and links, by name.
     chosen_ : dict
         What was measured on held-out rows: "measures", and their "figures" for each member and the fusion.
     classes_, threshold_, …
@@ -231,7 +231,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         rows: Array,
         progress: Progress | None,
     ) -> list[Any] | None:
-        """Train the members with the settings that they have been fitted with, on these rows alone."""
+        """Train the members with the settings that they have been fitted with, on only these rows."""
         some = _taken(y, rows)
         if not len(label_sets.labels_of(some).indices):
             return None
@@ -609,7 +609,7 @@ def _weighted(
 
 
 def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y: Any) -> list[Ranking]:
-    """Rank labels of held-out rows by each member, beside the true ones; ids are those of the fusion."""
+    """Rank labels of held-out rows by each member, with the true ones; ids are those of the fusion."""
     labels, true = whole.labels, truth_of(whole, Y)
     place = None
     rankings = []

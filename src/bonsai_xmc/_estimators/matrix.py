@@ -1,4 +1,4 @@
-"""Estimators whose X is a matrix of features, and `System`, the base of those beside `Bonsai`."""
+"""Estimators whose X is a matrix of features, and `System`, the base of all but `Bonsai`."""
 
 import inspect
 import os

@@ -104,7 +104,7 @@ def _params(vectorizer: TfidfVectorizer, normalized: bool) -> dict[str, Any]:
 def _no_place(name: str, value: Any, why: str = "") -> ValueError:
     return ValueError(
         f"TfidfVectorizer({name}={value!r}){why} has no counterpart in a model of texts; pickle the "
-        "pipeline, or save its Bonsai alone"
+        "pipeline, or save only its Bonsai"
     )
 
 
@@ -150,5 +150,5 @@ def _compare(text: FittedText, vectorizer: TfidfVectorizer) -> None:
     if difference.nnz and difference.max() > _CLOSE:
         raise ValueError(
             "the TfidfVectorizer reads texts in another way than a model of texts would, in spite of equal "
-            "options; pickle the pipeline, or save its Bonsai alone"
+            "options; pickle the pipeline, or save only its Bonsai"
         )

@@ -47,7 +47,7 @@ from bonsai_xmc._training.train import Problem, TextFacts
 from bonsai_xmc._training.vectors import encoded
 from bonsai_xmc._training.work import Runner, Work
 
-# The parameters in a model file beside those of the classifier.
+# The parameters in a model file in addition to those of the classifier.
 TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 # The members of a model with an encoder.
 WORDS, VECTORS, NAMES = "words", "vectors", "names"
@@ -115,7 +115,7 @@ class TextBonsai(TextParameters, LabelRanker):
         they are left out. The model file keeps the encoder's identity, not its weights (docs/encoders.md).
     classifier : Bonsai, optional
         What learns from the features; default: ``Bonsai()``. Its ``C="auto"`` is 1.5 instead of 1 where
-        features are those of several texts (a title's, beside those of all fields). `fit` trains a copy,
+        features are those of several texts (of a title and of all fields). `fit` trains a copy,
         `classifier_`, whose parameters `threshold`, `beam_size`, `n_probe` and `n_jobs` may be changed
         afterwards. ``classifier__C`` and the like are parameters of this estimator, too, as scikit-learn's
         `GridSearchCV` needs them, if a classifier is given.
@@ -479,7 +479,7 @@ class TextBonsai(TextParameters, LabelRanker):
 
     @property
     def blocks_(self) -> list[tuple[str, int, float]]:
-        """The blocks of features: name, number of features, weight; none if the model reads vectors alone."""
+        """The blocks of features: name, number of features, weight; none if the model reads only vectors."""
         text = self._require_fitted().words
         if text is None:
             return []

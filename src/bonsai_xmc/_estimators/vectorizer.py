@@ -59,8 +59,8 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
         ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
         n stands for orders 1 to n with weight 1. "auto": 1.
     char_ngrams : "auto", dict, int or None, default="auto"
-        Likewise character n-grams of the joined text: ``{5: 0.6}``. There are many of them; for long texts,
-        words are enough on most data. "auto": None. But where both are "auto", and the only text (rows are
+        The same for character n-grams of the joined text: ``{5: 0.6}``. There are many of them; words
+        are enough for most long texts. "auto": None. But where both are "auto", and the only text (rows are
         strings, or `fields` lists one field) is short, it has the blocks of a title.
     char_boundaries : bool, default=True
         Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere

@@ -75,7 +75,7 @@ def _line(group: Sequence[Effect | Difference]) -> Line:
     if len(group) > 1:
         name, kind = f"“{first.word}”", f"{len(group)} × characters"
     joint = "+" in first.field
-    where = first.where if joint else f"{first.field} alone" if first.field else ""
+    where = first.where if joint else f"{first.field} only" if first.field else ""
     return Line(name, kind, where, effect, share, other)
 
 

@@ -231,5 +231,5 @@ class LinearRow(Row):
             how = best if by_index else "is not found by the model's beam search"
             yield f"the label {how}; its score is that of an exhaustive search"
         if own is not None and not own.contributions and len(self.reasons.features):
-            yield "the label's classifier has a weight for none of the row's features: the bias alone counts"
+            yield "the label's classifier has a weight for none of the row's features: only the bias counts"
         yield from (path.left for path in paths if path.left)

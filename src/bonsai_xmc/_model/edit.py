@@ -158,7 +158,7 @@ def _edit_ranker(fitted: FittedModel, keys: list[Any], new: NewClassifiers | Non
     kept = [i for i, key in enumerate(keys) if key is not None]
     if new is not None or len({keys[i] for i in kept}) < len(kept):
         raise ValueError(
-            f"labels are merged and added by linear classifiers alone, but this model is of the kind "
+            "only linear classifiers can be merged, and labels added to them, but this model is of the kind "
             f"{fitted.ranker.kind!r}: drop, restrict and rename its labels, or train it again"
         )
     classes = _ordered([keys[i] for i in kept])

@@ -44,7 +44,7 @@ class LabelTable:
 
     classes: Array  # names (objects) or integers
     counts: Array  # int64: training rows of each label; 1 or 0 if the number of rows is not known
-    names: tuple[str, ...] = ()  # beside the classes, "" where there is none; or none at all
+    names: tuple[str, ...] = ()  # in addition to the classes, "" where there is none; or none at all
     thresholds: Array | None = None  # float32, if labels have thresholds of their own; 0: the common one
 
     def __len__(self) -> int:

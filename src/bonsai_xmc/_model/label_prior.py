@@ -88,7 +88,7 @@ def require_one_vs_rest(strategy: Strategy, what: str) -> None:
 
 
 def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
-    """Return the model with further labels, known by their texts alone; the labels that it has stay."""
+    """Return the model with further labels, which have only texts; the labels that it has stay."""
     require_one_vs_rest(fitted.linear.strategy, "add_labels")
     assert fitted.words is not None
     own = set(fitted.classes.tolist())

@@ -1,6 +1,6 @@
 """The ranker of `Bonsai`: label trees, one-vs-rest classifiers, or a blend, in the core.
 
-Trees over rows may rank labels beside one-vs-rest classifiers.
+Trees over rows may rank labels together with one-vs-rest classifiers.
 
 Imports the core for the forests of classifiers, which it searches.
 """

@@ -1,4 +1,4 @@
-"""Trees over rows, whose leaves hold labels: of FastXML, of PfastreXML, and beside linear classifiers.
+"""Trees over rows, whose leaves hold labels: of FastXML, of PfastreXML, and with linear classifiers.
 
 Imports the core, which searches the trees.
 """

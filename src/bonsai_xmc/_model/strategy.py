@@ -104,8 +104,8 @@ class Strategy:
     bounded: bool = False  # large clusters are split again at the same level
     strict_beam: bool = False  # leaves compete for the beam, and have no more labels than it has nodes
     evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
-    n_row_trees: int = 0  # trees over rows, beside one-vs-rest classifiers
-    row_tree_weight: float = 0.0  # of these, beside all others
+    n_row_trees: int = 0  # trees over rows, together with one-vs-rest classifiers
+    row_tree_weight: float = 0.0  # of these, against all others
 
     def only_one_vs_rest(self) -> "Strategy":
         """Return the strategy for its one-vs-rest classifiers alone."""

@@ -1,4 +1,4 @@
-"""The threshold of `predict`, chosen on predictions beside the true labels."""
+"""The threshold of `predict`, chosen on predictions with known labels."""
 
 import re
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ A model is one valid `safetensors` container, so that foreign tools can look int
 The header's first key is ``__metadata__`` (text → text, keys sorted); every other key is a tensor with
 ``dtype``, ``shape`` and ``data_offsets`` (begin and end, counted from 8 + N). Each tensor begins at a
 multiple of 64 bytes; the gaps are U8 tensors of zeros named ``pad.0``, ``pad.1``, …, which readers skip.
-Each tensor belongs to a section: what stands before the first dot of its name. Beside the caller's own
+Each tensor belongs to a section: the part of its name before the first dot. In addition to the caller's
 entries the metadata holds
 
     format          "bonsai-xmc"
@@ -57,7 +57,7 @@ _MAX_BYTES = 1 << 48  # more than any file has; numpy refuses larger shapes even
 _HUGE = 1 << 22  # bytes: from this size on, huge pages are requested, as look-ups are spread over the memory
 _BLOCK = 1 << 24  # bytes for one checksum or write call: Ctrl-C is answered between blocks
 
-# A quote inside a JSON string is escaped, so these match the keys alone.
+# A quote inside a JSON string is escaped, so these match only the keys.
 _HEADER_CRC = re.compile(rb'"crc32\.header":"([0-9a-f]{8})"')
 _OURS = b'"format":"bonsai-xmc"'
 _RESERVED = ("format", "format_version", "requires")
@@ -123,7 +123,7 @@ def read(path: PathLike, *, mmap: bool | str = True, verify_below: int = 1 << 20
     ----------
     mmap : True, False or "sealed"
         Map the file, which takes about a millisecond whatever its size; read it into memory; or read it into
-        memory that nothing can change any more and that forked processes share (Linux).
+        memory that cannot be changed and that forked processes share (Linux).
     """
     source = os.fspath(path)
     mode = os.stat(path).st_mode

@@ -90,7 +90,7 @@ class Settings:
     def describe(self) -> str:
         parts = [f"{field} {kind} × {w:g}".lstrip() for (field, kind), w in self.weights.items() if w]
         parts += [f"power {self.power:g}"] if self.power != 1 else []
-        return ", ".join(parts) or "words alone"
+        return ", ".join(parts) or "words only"
 
 
 def is_auto(fields: Any) -> bool:

@@ -43,7 +43,7 @@ class HeldOut:
         return cls(some.rows, Truth(some.labels.indptr, some.labels.indices, weights, q))
 
     def among(self, labels: Array) -> HeldOut:
-        """Keep the rows that have one of these labels, a mask, and count these labels alone."""
+        """Keep the rows that have one of these labels, a mask, and count only these labels."""
         truth = self.truth.among(labels)
         rows = np.flatnonzero(truth.n_true)
         indptr, _ = select(truth.indptr, rows)

@@ -106,7 +106,7 @@ class ChosenPrior(NamedTuple):
 
 
 class LabelsWithTexts(NamedTuple):
-    """The texts of labels, and a vector for each label: those of the rows, then those with texts alone."""
+    """The texts of labels, and a vector for each label: those of the rows, then those with only texts."""
 
     texts: Texts
     vectors: sp.csr_array

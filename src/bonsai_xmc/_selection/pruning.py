@@ -61,7 +61,7 @@ def choose_prune(
                 break
     n_training = problem.rows.n_rows - found.held_out.rows.n_rows
     named = {name: measured(ranking, _MEASURES) for name, ranking in tried.items()}
-    note = f"  ({np.count_nonzero(drawn):,} labels alone)"
+    note = f"  ({np.count_nonzero(drawn):,} labels only)"
     evidence = str(Evidence(_MEASURES, named, held_out.rows.n_rows, n_training, note))
     LOG.info("prune=%g; %s", found.strategy.prune, evidence)
     return found, evidence

@@ -32,7 +32,7 @@ class SampledModel(NamedTuple):
     weights: Array  # of each label: 1 / its chance to be drawn; 0 for one that stands for others
 
     def pruned(self, prune: float, threads: int) -> SampledModel:
-        """Return the same without weights of at most this magnitude, of a model that has trees alone."""
+        """Return the same without weights of at most this magnitude, of a model that has only trees."""
         assert self.core.trees is not None
         strategy = replace(self.strategy, prune=prune, node_prune=prune)
         core = core_model(self.core.trees.pruned(prune, threads), None, None, strategy, self.weights)

@@ -5,7 +5,7 @@ to measure scores.
 
 On request, each label has a threshold of its own, for the best macro-F1. Most labels have one or two
 held-out rows, and thresholds that fit these are worse than a common one. So pseudo-rows of the typical label
-are added to the rows of each label; they count little beside many rows. Each half of the rows chooses
+are added to the rows of each label; they count little among many rows. Each half of the rows chooses
 thresholds, which are measured on the other half; a label gets the mean of both. They are kept only if they
 are better there than the common one.
 """

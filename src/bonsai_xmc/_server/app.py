@@ -332,7 +332,7 @@ def make_app(
         ),
         Problem: lambda _, error: error,
         Overloaded: lambda *_: service.overload("too many texts are waiting"),
-        ClientDisconnect: lambda *_: Problem(400, "the client went away"),  # an answer that nobody reads
+        ClientDisconnect: lambda *_: Problem(400, "the client went away"),  # no one reads the answer
         Exception: lambda *_: FAILED,
     }
     handlers = {kind: _handler(problem) for kind, problem in problems.items()}

@@ -53,7 +53,7 @@ def select_ngrams(
 
 
 def is_selected(block: Block) -> bool:
-    """Return whether n-grams of a block are selected: all words are kept, also beside n-grams."""
+    """Return whether n-grams of a block are selected: all words are kept, also where there are n-grams."""
     return block.analyzer != "word" or (block.min_n == block.max_n and block.min_n > 1)
 
 

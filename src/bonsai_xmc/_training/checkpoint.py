@@ -95,13 +95,13 @@ class Checkpoint:
                 raise ValueError("not an object")
         except (ValueError, RecursionError) as error:
             raise CheckpointError(
-                f"{path} is damaged ({error}); delete {self._folder} to start anew"
+                f"{path} is damaged ({error}); delete {self._folder} to start over"
             ) from None
         differences = list(_differences(found, self._facts))
         if differences:
             raise CheckpointError(
                 f"checkpoint {self._folder} belongs to another training: {'; '.join(differences[:4])}. "
-                "Give the same data, parameters and version to continue it, or another folder to start anew"
+                "Give the same data, parameters and version to continue it, or another folder to start over"
             )
         LOG.info("continuing from the checkpoint %s", self._folder)
 

@@ -37,7 +37,7 @@ def check_can_learn(fitted: FittedModel) -> KeptRows:
         )
     if fitted.linear.core.one_vs_rest is None:
         raise ValueError(
-            "learn trains one-vs-rest classifiers, but this model has label trees alone; train it with "
+            "learn trains one-vs-rest classifiers, but this model has only label trees; train it with "
             'classifiers="one_vs_rest" or "blend"'
         )
     if fitted.rows is None:

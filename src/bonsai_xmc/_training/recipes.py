@@ -73,13 +73,13 @@ def vectors(arrays: DatasetArrays, threads: int, kind: str) -> _core.LabelVector
 
 
 def joined_vectors(shared: tuple[DatasetArrays, Any], threads: int, kind: str) -> _core.LabelVectors:
-    """Make label vectors with those of names beside them."""
+    """Make label vectors joined with those of names."""
     arrays, names = shared
     return side_by_side(vectors(arrays, threads, kind), names, kind)
 
 
 def side_by_side(made: _core.LabelVectors, names: Any, kind: str) -> _core.LabelVectors:
-    """Put the vectors of names beside others, scaled to length 1; "joint" has two parts and weighs double."""
+    """Join the vectors of names to others, scaled to length 1; "joint" has two parts and weighs double."""
     left, right = (
         SparseRows(*rows).to_scipy() if isinstance(rows, tuple) else sp.csr_array(np.asarray(rows))
         for rows in (made.arrays(), names)

@@ -157,7 +157,7 @@ def train(
 
 
 def row_trees(problem: Problem, strategy: Strategy, seed: int, work: Work) -> _core.RowTrees | None:
-    """Grow the trees over rows that rank labels beside one-vs-rest classifiers, if there are any."""
+    """Grow the trees over rows that rank labels with one-vs-rest classifiers, if there are any."""
     return (
         trees_over_rows.beside(problem, strategy.n_row_trees, seed, work).core
         if strategy.n_row_trees
@@ -174,7 +174,7 @@ def train_sample(
     work: Work,
     more_trees: _core.RowTrees | None = None,
 ) -> _core.Model:
-    """Train some labels alone, as they would be trained among all labels, which have these counts.
+    """Train only some labels, as they would be trained among all labels, which have these counts.
 
     `more_trees` are trees over rows whose leaves have all labels.
     """

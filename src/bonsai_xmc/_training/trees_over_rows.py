@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bonsai_xmc._training.train import Problem
 
 
-# Beside linear classifiers: the settings of FastXML's authors, on rows that are not normalised, as their
+# With linear classifiers: the settings of FastXML's authors, on rows that are not normalised, as their
 # length matters, too. Their C suits rows of about this length; longer ones need a smaller C.
 _BESIDE: Mapping[str, Any] = {
     "max_leaf_rows": 10,
@@ -44,7 +44,7 @@ def grow(
 
 
 def beside(problem: "Problem", n_trees: int, seed: int, work: Work) -> TreeRanker:
-    """Grow trees that rank labels beside linear classifiers."""
+    """Grow trees that rank labels together with linear classifiers."""
     rows = problem.rows
     length = np.sqrt(np.sum(rows.values * rows.values, dtype=np.float64) / max(1, rows.n_rows))
     C = float(np.clip(_USUAL_LENGTH / max(length, 1e-9), 1e-9, 1e9))

@@ -1,4 +1,4 @@
-"""Features of omikuji's trees beside those of `Bonsai`: strict beams, removed layers, sums of models."""
+"""Features that omikuji's trees have and `Bonsai` lacks: strict beams, removed layers, sums of models."""
 
 import copy
 from dataclasses import replace
@@ -48,7 +48,7 @@ def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:
     """Return the trees that `model` would build, with `n_layers` of every `n_layers` + 1 layers removed.
 
     Leaves stay unchanged. The clustering parameters of the model are reset to their defaults, as they have no
-    effect beside given trees.
+    effect on given trees.
     """
     problem = model._problem(_inputs.training_rows(X, "Bonsai"), Y)
     strategy = resolve(model.get_params(deep=False), problem.facts)

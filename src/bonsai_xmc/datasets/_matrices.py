@@ -21,7 +21,7 @@ class Shape(NamedTuple):
     labels_per_row: float
 
 
-#: Data sets of the Bonsai paper, and AmazonCat-13K beside them. Sizes and labels per row of the paper's sets
+#: Data sets of the Bonsai paper, and AmazonCat-13K. Sizes and labels per row of the paper's sets
 #: agree with its Table 1, which has 490,499 rows for Amazon-670K; features per row are round figures.
 SHAPES = {
     "small": Shape(2_000, 500, 2_000, 300, 40, 3),

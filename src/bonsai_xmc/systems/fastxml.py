@@ -18,7 +18,7 @@ class FastXMLRanker(TreeRanker):
     kind = "fastxml"
 
 
-# The parameters of FastXML beside those of every system.
+# The parameters of FastXML in addition to those of every system.
 OWN: Mapping[str, Parameter] = {
     "n_trees": Parameter(50, integer(1), TREES, "number of trees"),
     "max_leaf_rows": Parameter(10, integer(1), TREES, "nodes with more rows are divided"),
@@ -27,7 +27,7 @@ OWN: Mapping[str, Parameter] = {
         1.0,
         number(lambda v: 1e-9 <= v <= 1e9, "a number from 1e-9 to 1e9"),
         CLASSIFIERS,
-        "weight of the losses beside the L1 penalty in a node",
+        "weight of the losses against the L1 penalty in a node",
     ),
     "tol": Parameter(
         0.03,
@@ -58,7 +58,7 @@ class FastXML(System):
     max_leaf_labels : int, default=20
         The most frequent labels, which a leaf keeps.
     C : float, default=1.0
-        Weight of the losses beside the L1 penalty in a node.
+        Weight of the losses against the L1 penalty in a node.
     tol : float, default=0.03
         A node stops when this part of the violation of its optimality conditions is left.
     max_iter : int, default=20

@@ -27,7 +27,7 @@ class PfastreXMLRanker(TreeRanker):
 
     The log score is alpha · log P + (1 − alpha) · log P_tail, where P is the mean share in the leaves and
     P_tail = 1 / (1 + exp(gamma / 2 · ‖x − mean‖²)) for the unit row x; without means it is log P. In a model
-    file, means are rows of labels: `mean_ptr`, `mean_features` and `mean_values`, or these alone if dense.
+    file, means are rows of labels: `mean_ptr`, `mean_features`, `mean_values`, or only the latter if dense.
     """
 
     kind = "pfastrexml"
@@ -144,7 +144,7 @@ class PfastreXML(System):
     tail : bool, default=True
         Re-rank by distances. False: PfastXML.
     alpha : float, default=0.8
-        Weight of the trees beside the distances. Published: 0.8 for propensity-scored metrics, otherwise 0.9.
+        Weight of the trees against the distances. Published: 0.8 for propensity-scored metrics, else 0.9.
     gamma : float, default=30.0
         How fast P_tail falls with the distance.
     A : float, default=0.55
@@ -158,7 +158,7 @@ class PfastreXML(System):
         **OWN,
         "tail": Parameter(True, flag(), CLASSIFIERS, "re-rank by distances to the means of labels' rows"),
         "alpha": Parameter(
-            0.8, number_between(0, 1), CLASSIFIERS, "weight of the trees beside the distances"
+            0.8, number_between(0, 1), CLASSIFIERS, "weight of the trees against the distances"
         ),
         "gamma": Parameter(30.0, number_between(0, 1e6), CLASSIFIERS, "steepness of the tail classifier"),
         "A": Parameter(0.55, number_between(0, 10), CLASSIFIERS, "exponent of the propensities"),

@@ -199,7 +199,7 @@ class PDSparse(System):
     precision on held-out rows; then those that are not 0 are trained further without the L1 penalty, and the
     result is kept if it is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016.
 
-    With ``variant="ppd"``, PPD-Sparse (Yen and others, KDD 2017): for each label alone ½‖w‖² + l1 ‖w‖₁ +
+    With ``variant="ppd"``, PPD-Sparse (Yen and others, KDD 2017): for each label separately ½‖w‖² + l1 ‖w‖₁ +
     C Σ max(0, 1 − s (w·x + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
 
     Parameters

@@ -20,8 +20,8 @@ _UNITS = {"": 1, "B": 1} | {
 _MARGIN = 1.25
 # Arrays that do not grow with the data, and what the allocator keeps: estimates leave them out.
 _FIXED = 8 << 20
-# What RLIMIT_AS counts for each thread beside its memory: its stack, and what its heap reserves. Where there
-# is no room for that, threads use the heap of others, or there are fewer.
+# What RLIMIT_AS counts for each thread in addition to its memory: its stack, and what its heap reserves.
+# Where there is no room for that, threads use the heap of others, or there are fewer.
 _ADDRESSES_OF_THREAD = 80 << 20
 SMALL_BATCH = 512  # held-out rows that are predicted at once where memory is short
 

@@ -175,7 +175,7 @@ def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_lines(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """Read texts alone, one on each line."""
+    """Read texts without labels, one on each line."""
     for number, line in lines_of(file, problems):
         yield number, {"text": line}
 

@@ -37,7 +37,7 @@ class Report:
     classes : sequence of L labels, optional
         `classes_` of the models; needed for lists of labels.
     label_names : sequence of L str, optional
-        Names to show beside the labels.
+        Names to show next to the labels.
     texts : sequence of n str, optional
         Texts of the rows, for examples.
     by : dict of str to sequence of n str, optional
@@ -53,7 +53,7 @@ class Report:
     coverage : bool, default=False
         Whether to include C@k and CC@k, which measure distinct labels.
     about : dict of str to str, optional
-        Facts that the page shows beside its date and the version of this package: data, parameters.
+        Facts that the page shows next to its date and the version of this package: data, parameters.
     notes : sequence of str, optional
         Warnings that the page shows above its figures.
     random_state : int, default=0
