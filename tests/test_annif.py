@@ -384,6 +384,9 @@ def test_a_fusion_may_be_the_model_of_a_project(backend, tmp_path):
     for row, best, values in zip(after.array.toarray(), ids, scores, strict=True):
         for label, value in zip(best, values, strict=True):
             assert label in (-1, 4) or row[label] == value  # 4 is deprecated
+    Fusion.of({"linear": model, "trees": trees}, {"linear": X, "trees": X}, Y, weights=[1, 1]).save(path)
+    with pytest.raises(OperationFailedException, match="members do not read the same rows"):
+        another(backend, limit=3).suggest([Document(text="owl")])
     TextBonsai(min_df=1).fit(TEXTS, [[str(i)] for i in range(len(TEXTS))]).save(path)
     with pytest.raises(OperationFailedException, match="is a model of texts"):
         another(backend, limit=3).suggest([Document(text="owl")])

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bonsai_xmc import TextBonsai
+from bonsai_xmc import Fusion, TextBonsai
 from helpers import text_bonsai
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
@@ -381,6 +381,27 @@ def test_explanations_are_reachable_by_keyboard(page, served, trees):
     page.keyboard.press("Enter")
     rank = trees.why_not(served[1][1], label).rank
     playwright.expect(page.locator("#why-not-status")).to_contain_text(f"is number {rank} of")
+
+
+def test_why_shows_the_share_of_each_member(browser, served):
+    folder, text = served[2], served[1][0]
+    members = [TextBonsai.load(folder / f"{name}.bonsai") for name in ("themes", "trees")]
+    texts = served[1][:20]
+    labels = [[label] for ((label, _),) in members[0].suggest(texts, 1)]
+    model = Fusion.of(dict(zip("ab", members, strict=True)), texts, labels, link="score", weights=[1, 1])
+    model.save(folder / "both.bonsai")
+    server = Server(folder / "both.bonsai")
+    watched = Watched(browser, f"http://127.0.0.1:{server.port}/")
+    label = model.suggest(text, 1)[0][0]
+    watched.page.locator("#boxes textarea").fill(text)
+    watched.page.get_by_role("button", name=f"Why {label}?").click()
+    panel = watched.page.get_by_role("region", name=f"Why {label}", exact=True)
+    why = model.explain(text, label)
+    shares = [f"{one.name}: {100 * one.share:.0f} % of the score" for one in why.members]
+    playwright.expect(panel.locator("h3").first).to_be_visible()
+    assert set(shares) <= set(panel.locator("h3").all_inner_texts())
+    watched.close()
+    assert server.stop() == 0
 
 
 def test_why_not_shows_rank_and_reason(page, served, trees):

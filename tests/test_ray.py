@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.sparse import save_npz
+from sklearn.base import clone
 
-from bonsai_xmc import Bonsai, _core, datasets
+from bonsai_xmc import Bonsai, TextBonsai, _core, datasets
 from bonsai_xmc._cli import main
 from bonsai_xmc._training import sending
 from bonsai_xmc._training.sending import Batches
@@ -140,6 +141,23 @@ def test_the_same_bytes_as_on_one_machine(runner, data, tmp_path, kind):
 
 def units_of(runner):
     return sum(node["units"] for node in runner.usage().values())
+
+
+@pytest.mark.parametrize("representation", ["text", "joint+text"])
+def test_trees_by_names_are_the_same_on_ray(runner, tmp_path, representation):
+    """The vectors of names are sent as those of rows are."""
+    texts = datasets.make_texts(300, n_test=1, random_state=3)
+    classifier = Bonsai(**LARGER | {"representation": representation, "branching_factor": 4})
+    names = {label: label for row in texts.labels_train for label in row}
+    model = TextBonsai(word_ngrams=1, char_ngrams=None, label_texts=names, classifier=classifier)
+    before, files = units_of(runner), []
+    for where in (None, runner):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # not converged
+            again = clone(model).fit(texts.texts_train, texts.labels_train, runner=where)
+        files.append(saved(again, tmp_path))
+    assert files[0] == files[1]
+    assert units_of(runner) > before
 
 
 def test_rows_that_change_between_two_fits_are_sent_again(runner, data, tmp_path):

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from importlib.util import find_spec
 
 import pytest
 
 import bonsai_xmc
-from bonsai_xmc import TextBonsai, datasets
+from bonsai_xmc import Bonsai, Fusion, TextBonsai, datasets
 from bonsai_xmc.systems import SYSTEMS, system
 from helpers import text_bonsai
 from test_server import HTML, Server
@@ -223,3 +224,48 @@ def test_openapi_describes_explain_and_tree(server):
     paths = server.get("/openapi.json")["paths"]
     assert paths["/explain"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
     assert paths["/tree"]["get"]["parameters"]
+
+
+@pytest.fixture(scope="module")
+def of_fusions(tmp_path_factory):
+    """Run a server with words and vectors of wordllama, where it is there, and with words and trees."""
+    folder = tmp_path_factory.mktemp("fusions")
+    data = datasets.make_texts(300, n_test=40, random_state=5)
+    words = {"word_ngrams": 1, "char_ngrams": None}
+    linear = Bonsai(classifiers="one_vs_rest", threshold=0.3, n_jobs=1)
+    few_trees = system("fastxml")(n_trees=3, threshold=0.3, n_jobs=1)
+    models = {
+        "words": TextBonsai(**words, classifier=linear),
+        "trees": TextBonsai(**words, classifier=few_trees),
+    }
+    if find_spec("wordllama"):  # so few features that words are left out
+        models["vectors"] = TextBonsai(**words, max_features=25, encoder="wordllama", classifier=linear)
+    for model in models.values():
+        model.fit(data.texts_train, data.labels_train)
+    others = [name for name in models if name != "words"]
+    for name in others:
+        members = {"words": models["words"], name: models[name]}
+        fused = Fusion.of(members, data.texts_test, data.labels_test, weights=[2, 1], threshold=0.3, n_jobs=1)
+        fused.save(folder / f"{name}.bonsai")
+    server = Server(*(folder / f"{name}.bonsai" for name in others))
+    yield server, folder, data.texts_test[:5]
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["trees", "vectors"])
+def test_fusions_are_served_and_explained_by_member(of_fusions, name):
+    server, folder, texts = of_fusions
+    if not (folder / f"{name}.bonsai").exists():
+        pytest.skip("needs the weights in wordllama")
+    model = bonsai_xmc.load(folder / f"{name}.bonsai")
+    assert set(model.classifier_.weights_) == {"words", name}
+    found = server.post("/predict", {"model": name, "texts": texts, "k": 3})["results"]
+    expected = [[(label, pytest.approx(score)) for label, score in row] for row in model.suggest(texts, 3)]
+    assert [[(entry["label"], entry["score"]) for entry in row] for row in found] == expected
+    as_annif = server.form(f"/v1/projects/{name}/suggest", text=texts[0], limit=3)["results"]
+    assert [(one["uri"], one["score"]) for one in as_annif] == expected[0]
+    label, score = model.suggest(texts[0], 1)[0]
+    why = server.post("/explain", {"model": name, "text": texts[0], "label": label})["explanation"]
+    shares = {one["name"]: one["share"] for one in why["members"]}
+    assert set(shares) == {"words", name} and sum(shares.values()) == pytest.approx(1)
+    assert sum(one["weight"] * one["value"] for one in why["members"]) == pytest.approx(score, rel=1e-5)

@@ -56,6 +56,8 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
                     raise FormatError(
                         f"{path} is a model of texts, but must be one of rows, as Annif makes them"
                     )
+                if not getattr(model.fitted_.ranker, "shared", True):
+                    raise FormatError(f"{path} is a fusion whose members do not read the same rows")
             except (FormatError, OSError) as error:
                 raise OperationFailedException(str(error), backend_id=self.backend_id) from error
             model.n_jobs = 1 if parallel else None
