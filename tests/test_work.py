@@ -211,6 +211,26 @@ def test_stages_refuse_what_is_not_a_result(data):
     assert all(seen)
 
 
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3e38, 1.5])
+def test_label_vectors_are_of_unit_length(data, dense, value):
+    X, Y = embeddings(data) if dense else data
+    refusals = []
+
+    class Changing:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
+            for unit, result in results_of(stage, units, threads).items():
+                if isinstance(stage, _core.LabelVectorStage):
+                    with pytest.raises(ValueError, match="a value is not between -1 and 1"):
+                        stage.add(unit, result[:-4] + np.float32(value).tobytes())
+                    refusals.append(unit)
+                stage.add(unit, result)
+
+    Bonsai(**KINDS["leaf"]).fit(X, Y, runner=Changing())
+    assert refusals
+
+
 @pytest.mark.parametrize("kind", ["joint", "exact", "newton"])
 def test_flipped_bits_of_results_never_crash(data, kind):
     """What a stage accepts is checked once more as a whole: an error, or a model that predicts."""

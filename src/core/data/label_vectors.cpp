@@ -111,6 +111,13 @@ struct Slab {
     std::vector<size_t> units;
 };
 
+// Throws std::invalid_argument unless these can be entries of vectors with a norm of at most 1.
+void check_values(std::span<const float> values) {
+    constexpr float kRounding = 1e-3f;
+    if (!std::all_of(values.begin(), values.end(), [](float v) { return std::abs(v) <= 1 + kRounding; }))
+        throw std::invalid_argument("label vectors of a unit: a value is not between -1 and 1");
+}
+
 // Keeps the `most` largest entries from `begin` on, the first of equals. Returns their squared norm.
 double keep_largest(size_t begin, size_t most, Part& out) {
     const size_t n = out.value.size();
@@ -285,6 +292,7 @@ class SparseBlocks final : public Blocks {
         check_csr(ptr, part.index, end_label(unit) - first_label(unit), columns, "label vectors of a unit");
         if (part.value.size() != part.index.size())
             throw std::invalid_argument("label vectors of a unit: one value for each index");
+        check_values(part.value);
     }
 
     const Representation representation_;
@@ -340,6 +348,7 @@ class DenseBlocks final : public Blocks {
         if (dense.size() != (end_label(unit) - first_label(unit)) * out_.n_features)
             throw std::invalid_argument(
                 "label vectors of a unit: the number of values is not labels × features");
+        check_values(dense);
         keep(unit, dense);
     }
 
