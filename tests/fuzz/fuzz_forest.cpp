@@ -9,6 +9,8 @@
 #include "predict/reasons.hpp"
 #include "predict/top_k.hpp"
 #include "small_models.hpp"
+#include "systems/fastxml.hpp"
+#include "training_data.hpp"
 
 using namespace bonsai;
 using fuzz::Input;
@@ -19,21 +21,27 @@ namespace {
 struct Parts {
     OwnedForest trees, residual, one_vs_rest;
     OwnedLabelIndex index;
-    bool has_trees, has_residual, has_one_vs_rest, has_index;
+    OwnedRowTrees row_trees;
+    size_t n_features;
+    bool has_trees, has_residual, has_one_vs_rest, has_index, has_row_trees;
 };
 
-const Parts& valid() {
-    static const Parts parts = [] {
-        Parts made{};
-        made.trees = fuzz::small_trees(1);
-        made.residual = fuzz::small_trees(2);
-        made.one_vs_rest = fuzz::small_leaf(3);
-        const Forest leaf(made.one_vs_rest.arrays(), fuzz::kFeatures, fuzz::kLabels);
-        Control control;
-        Pool pool(1, control);
-        made.index = build_label_index(leaf, pool);
-        return made;
-    }();
+Parts made(size_t n_features, bool one_tree) {
+    Parts parts{};
+    parts.n_features = n_features;
+    parts.trees = fuzz::small_trees(1, n_features, one_tree);
+    parts.residual = fuzz::small_trees(2, n_features, one_tree);
+    parts.one_vs_rest = fuzz::small_leaf(3, n_features);
+    const Forest leaf(parts.one_vs_rest.arrays(), n_features, fuzz::kLabels);
+    Control control;
+    Pool pool(1, control);
+    parts.index = build_label_index(leaf, pool);
+    const fuzz::TrainingData rows;
+    RowsView x = rows.rows.view();
+    x.n_features = n_features;
+    parts.row_trees = train_fastxml(
+        Dataset(x, rows.label_ptr, rows.labels, fuzz::kLabels, {}, true), {},
+        {.n_trees = 2, .max_leaf_rows = 4, .max_leaf_labels = 5, .solver = {.max_iter = 5}, .seed = 1}, pool);
     return parts;
 }
 
@@ -58,12 +66,15 @@ void edit_index(Input& input, OwnedLabelIndex& index) {
 }
 
 Parts edited(Input& input) {
-    Parts parts = valid();
+    static const Parts two_trees = made(fuzz::kFeatures, false);
+    static const Parts one_tree = made(fuzz::kManyFeatures, true);
     const uint8_t kind = input.value<uint8_t>();
+    Parts parts = kind >= 192 ? one_tree : two_trees;
     parts.has_trees = kind & 1;
     parts.has_one_vs_rest = !parts.has_trees || kind & 2;
     parts.has_residual = kind & 4;
     parts.has_index = parts.has_one_vs_rest && kind & 8;
+    parts.has_row_trees = parts.has_one_vs_rest && kind & 16;
     for (size_t n = input.below(8); n > 0 && !input.empty(); --n) switch (input.below(4)) {
             case 0:
                 edit_forest(input, parts.trees);
@@ -89,7 +100,7 @@ std::shared_ptr<const Forest> load(const OwnedForest& owned, size_t n_features, 
 Model load(const Parts& parts, Input& input) {
     // a file also states the numbers of features and labels
     const auto other = [&] { return size_t{input.value<uint16_t>()} >> input.below(8); };
-    const size_t n_features = input.below(16) == 0 ? other() : fuzz::kFeatures;
+    const size_t n_features = input.below(16) == 0 ? other() : parts.n_features;
     const size_t n_labels = input.below(16) == 0 ? other() : fuzz::kLabels;
     std::shared_ptr<const Forest> trees, residual, one_vs_rest;
     std::shared_ptr<const LabelIndex> index;
@@ -101,12 +112,22 @@ Model load(const Parts& parts, Input& input) {
         index = std::make_shared<LabelIndex>(exact->arrays(), n_features,
                                              one_vs_rest->arrays().children.size(), exact);
     }
+    std::shared_ptr<const RowTrees> row_trees;
+    if (parts.has_row_trees) {
+        const auto exact = std::make_shared<OwnedRowTrees>(parts.row_trees);
+        RowTreeArrays views;
+        for_each_row_tree_array([](const char*, auto& view, const auto& owned) { view = owned; }, views,
+                                *exact);
+        row_trees = std::make_shared<RowTrees>(views, n_features, n_labels, true, RowTreeTail{}, exact);
+    }
     Blend blend;
+    if (row_trees) blend.row_trees = 0.25f;
     if (trees && one_vs_rest) blend.weight = static_cast<float>(input.below(4)) / 4;
     if (input.flag()) blend.label_offsets.assign(n_labels, -0.5f);
     const Loss loss = input.flag() ? Loss(SquaredHinge{}) : Loss(Logistic{});
-    return {std::move(trees), std::move(one_vs_rest), loss, input.flag(), blend, std::move(index),
-            input.flag()};
+    const bool normalize = input.flag(), strict_beam = input.flag();
+    return {std::move(trees), std::move(one_vs_rest), loss, normalize, blend, std::move(index),
+            strict_beam,      std::move(row_trees)};
 }
 
 const Kernels& chosen_kernels(Input& input) {
@@ -146,7 +167,7 @@ void explain(const Model& model, Input& input) {
     if (model.trees()) (void)reasons.search(input.below(3));
 }
 
-// Drops a label of the one-vs-rest classifiers, as an edit does.
+// Drops a label of the one-vs-rest classifiers, as an edit does, and lists the others for the search.
 void edit(const Model& model, Input& input) {
     const Forest* const from = model.one_vs_rest();
     if (!from || from->arrays().children.size() < 2) return;
@@ -165,7 +186,11 @@ void edit(const Model& model, Input& input) {
     Control control;
     Pool pool(1, control);
     assemble(made, {std::span(&from, 1), source, child}, pool);
-    predict(Model(nullptr, load(made, model.n_features(), model.n_labels()), SquaredHinge{}, true), input);
+    const auto edited = load(made, model.n_features(), model.n_labels());
+    std::shared_ptr<const LabelIndex> index;
+    if (input.flag())
+        index = std::make_shared<LabelIndex>(build_label_index(*edited, pool), model.n_features(), n - 1);
+    predict(Model(nullptr, edited, SquaredHinge{}, true, {}, std::move(index)), input);
 }
 
 }  // namespace

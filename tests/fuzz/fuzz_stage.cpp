@@ -1,4 +1,5 @@
 // Results of units from a checkpoint or another node are rejected, or safe to use.
+#include <cmath>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -37,7 +38,11 @@ const LinearParams kLinear{.loss = SquaredHinge{},
 
 // Shared by all inputs: data, label vectors, trees and the results of each stage.
 struct Trained {
-    Trained() : set(data.rows.view(), data.label_ptr, data.labels, kLabels, {}, true), pool(1, control) {
+    Trained()
+        : set(data.rows.view(), data.label_ptr, data.labels, kLabels, {}, true),
+          dense(data.dense()),
+          dense_set(dense.view(), data.label_ptr, data.labels, kLabels, {}, true),
+          pool(1, control) {
         for (uint32_t l = 0; l < kLabels; ++l) labels.push_back(l);
         const auto vector_stage = label_vector_stage(set, Representation::input);
         results[0] = solve(*vector_stage);
@@ -54,6 +59,7 @@ struct Trained {
         trees = std::make_shared<std::vector<Tree>>(builder.finish());
         results[2] = solve(*of_trees());
         results[3] = solve(*of_labels());
+        results[4] = solve(*label_vector_stage(dense_set, Representation::input));
     }
     std::unique_ptr<ClassifierStage> of_trees() {
         return classifiers_of_trees(set, trees, 3, kLinear, kernels(), pool);
@@ -70,13 +76,15 @@ struct Trained {
 
     fuzz::TrainingData data;
     Dataset set;
+    Rows dense;
+    Dataset dense_set;
     Control control;
     Pool pool;
     std::vector<uint32_t> labels;
     Rows vectors;
     RowsView view;
     std::shared_ptr<std::vector<Tree>> trees;
-    std::vector<Bytes> results[4];
+    std::vector<Bytes> results[5];
 };
 
 // Adds edited results, and solves the units whose results are rejected.
@@ -111,13 +119,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static Trained t;
     Input input(data, size);
     TrainReport report;
+    const uint8_t which = input.value<uint8_t>();
     try {
-        switch (input.below(4)) {
+        switch (which % 4) {
             case 0: {
-                const auto stage = label_vector_stage(t.set, Representation::input);
-                add_all(*stage, t.results[0], input, t.pool);
+                const bool dense = which >= 128;
+                const auto stage = label_vector_stage(dense ? t.dense_set : t.set, Representation::input);
+                add_all(*stage, t.results[dense ? 4 : 0], input, t.pool);
                 const Rows rows = stage->finish(t.pool);
                 for (const int32_t f : rows.index) REQUIRE(f >= 0 && static_cast<size_t>(f) < kFeatures);
+                for (const float v : rows.dense) REQUIRE(std::abs(v) <= 1.1f);
+                for (const float v : rows.value) REQUIRE(std::abs(v) <= 1.1f);
                 break;
             }
             case 1: {

@@ -28,6 +28,16 @@ struct TrainingData {
     }
     TrainingData(const TrainingData&) = delete;
 
+    // The same rows, dense; each has a value.
+    bonsai::Rows dense() const {
+        bonsai::Rows same{.n_rows = rows.n_rows, .n_features = rows.n_features};
+        same.dense.assign(rows.n_rows * rows.n_features, 0.0f);
+        for (size_t i = 0; i < rows.n_rows; ++i)
+            for (auto e = static_cast<size_t>(rows.ptr[i]); e < static_cast<size_t>(rows.ptr[i + 1]); ++e)
+                same.dense[i * rows.n_features + static_cast<size_t>(rows.index[e])] = rows.value[e];
+        return same;
+    }
+
     bonsai::Rows rows;
     std::vector<int64_t> label_ptr = {0};
     std::vector<int32_t> labels;
