@@ -58,6 +58,40 @@ def test_the_estimate_is_close_to_the_peak(medium, params):
     assert result["estimate"] == pytest.approx(result["peak"], rel=0.35)
 
 
+MANY_WEIGHTS = {"classifiers": "leaf", "threshold": 0.5, "prune": 0.0, "max_iter": 2, "n_jobs": 2}
+
+
+def peak_of_classifiers(folder, checkpoint):
+    """The peak from the first report of the phase to the end of training; runs in a fresh process."""
+    Bonsai().fit(np.eye(16, dtype=np.float32), np.eye(16, dtype=int))
+    before, seen = memory.resident("VmRSS"), []
+
+    def watch(phase, done, total):
+        if phase == "classifiers" and not seen:
+            memory.Path("/proc/self/clear_refs").write_text("5")
+            seen.append(phase)
+
+    X, Y = memory.read_matrix(folder, "X"), memory.read_matrix(folder, "Y")
+    model = Bonsai(**MANY_WEIGHTS).fit(X, Y, checkpoint=checkpoint, progress=watch)
+    arrays = model.fitted_.linear.core.trees.arrays()
+    return memory.resident("VmHWM") - before, sum(array.nbytes for array in arrays.values())
+
+
+@linux
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_checkpoint_holds_the_results(medium, tmp_path):
+    """They are not in memory, too: the model is there once."""
+    model = Bonsai(**MANY_WEIGHTS)
+    X, Y = memory.read_matrix(medium, "X"), memory.read_matrix(medium, "Y")
+    problem = model._problem(training_rows(X, "Bonsai"), Y)
+    with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
+        found = pool.starmap(peak_of_classifiers, [(medium, None), (medium, tmp_path / "c")], chunksize=1)
+    for (peak, _), stored in zip(found, (False, True), strict=True):
+        estimate = model._estimate(problem, model.get_params(), X, Y, stored=stored)
+        assert peak == pytest.approx(estimate["phases"]["classifiers"], rel=0.35)
+    assert found[0][0] - found[1][0] > 0.2 * found[0][1]
+
+
 def problem_of(data):
     model = Bonsai()
     return model._problem(training_rows(data.X_train, "Bonsai"), data.Y_train)
@@ -268,6 +302,10 @@ def test_what_would_fit_is_named(generated):
     one = limit.by_phase(*by_one, 1, **options)
     with pytest.raises(MemoryError, match="would fit: n_trees=1"):
         limit.plan(found, strategy, 4, limit.Room(1.05 * (max(one.values()) - held)), **options)
+    of_many = replace(found, tree_bytes=100 * found.tree_bytes)
+    stored = max(limit.by_phase(of_many, strategy, 1, **options, stored=True).values())
+    with pytest.raises(MemoryError, match="would fit: a checkpoint"):
+        limit.plan(of_many, strategy, 4, limit.Room(1.01 * stored - held), **options)
     assert limit.plan(found, strategy, 4, limit.Room(10**12), **options) == limit.Plan()
 
 

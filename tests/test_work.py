@@ -18,6 +18,7 @@ import pytest
 
 from bonsai_xmc import Bonsai, TextBonsai, _core, datasets
 from bonsai_xmc._training.checkpoint import _ENTRY, _HEADER, CheckpointError
+from bonsai_xmc._training.work import Threads
 from bonsai_xmc.datasets import make_xmc
 from kinds import some
 
@@ -384,6 +385,36 @@ def test_torn_and_damaged_logs_are_computed_again(data, tmp_path):
         Bonsai(**params).fit(X, Y, checkpoint=folder, runner=solved)
         assert solved.solved == 0
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda content: content[: len(content) // 2], RuntimeError, "checkpoint was cut off"),
+        (lambda content: bytes(len(content)), ValueError, "result of a unit of work"),
+    ],
+)
+def test_a_checkpoint_that_changes_during_training(data, tmp_path, damage, error, message):
+    """Weights of trees are in the checkpoint alone until the model is assembled."""
+    X, Y = data
+    damaged = []
+
+    class Damaging(Threads):
+        def solve(self, stage, *args):
+            super().solve(stage, *args)
+            if isinstance(stage, _core.ClassifierStage):
+                with pytest.raises(ValueError, match="weights are elsewhere"):
+                    stage.finish(1)
+                (log,) = (tmp_path / "c").glob("*classifiers.units")
+                log.write_bytes(damage(log.read_bytes()))
+                damaged.append(log)
+
+    model = Bonsai(**KINDS["leaf"])
+    with pytest.raises(error, match=message):
+        model.fit(X, Y, checkpoint=tmp_path / "c", runner=Damaging())
+    assert damaged and not hasattr(model, "fitted_")
+    again = Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+    assert saved(again, tmp_path) == saved(Bonsai(**KINDS["leaf"]).fit(X, Y), tmp_path)
 
 
 @pytest.mark.parametrize("claimed", [2**62, 2**64 - 1, 2**40])

@@ -4,7 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -326,15 +329,17 @@ class PyClassifierStage final : public PyStage {
         run_watched(threads, nb::none(), [&](Pool& pool) { stage_ = make(data_, pool); });
     }
     Stage& stage() override { return not_used_up(stage_); }
+    bool leave_weights() { return not_used_up(stage_).leave_weights(); }
 
-    nb::tuple finish(unsigned threads) {
+    nb::tuple finish(unsigned threads, nb::object stored) {
         stage();
         TrainReport report;
         std::shared_ptr<Forest> forest;
+        const auto fetch = stored.is_none() ? nullptr : fetch_from(nb::cast<nb::tuple>(stored));
         run_watched(threads, nb::none(), [&](Pool& pool) {
-            OwnedForest made = stage_->finish(pool, report);
+            OwnedForest made = stage_->finish(pool, report, fetch);
             const auto make = [&](auto&&... args) {
-                return stage_->has_foreign()
+                return fetch || stage_->has_foreign()
                            ? checked(std::forward<decltype(args)>(args)...)
                            : std::make_shared<Forest>(std::forward<decltype(args)>(args)...);
             };
@@ -350,6 +355,27 @@ class PyClassifierStage final : public PyStage {
     }
 
   private:
+    // Reads the results of units from an open file, without the GIL: (descriptor, begin and size of each).
+    ClassifierStage::Fetch fetch_from(const nb::tuple& stored) const {
+        if (stored.size() != 3) throw nb::type_error("stored is (descriptor, begin, size)");
+        const auto places = [&](size_t i, const char* name) { return copied<int64_t>(stored[i], name); };
+        std::vector<int64_t> begin = places(1, "begin"), size = places(2, "size");
+        if (begin.size() != stage_->n_units() || size.size() != begin.size())
+            throw std::invalid_argument("begin and size have no entry for each unit");
+        return [file = nb::cast<int>(stored[0]), begin = std::move(begin), size = std::move(size)](size_t u) {
+            Bytes result(static_cast<size_t>(std::max<int64_t>(0, size[u])));
+            for (size_t done = 0; done < result.size();) {
+                const ssize_t n = pread(file, result.data() + done, result.size() - done,
+                                        begin[u] + static_cast<int64_t>(done));
+                if (n < 0 && errno == EINTR) continue;
+                if (n <= 0)
+                    throw std::runtime_error("the checkpoint was cut off during training; train again");
+                done += static_cast<size_t>(n);
+            }
+            return result;
+        };
+    }
+
     const Dataset& data_;
     std::unique_ptr<ClassifierStage> stage_;
 };
@@ -505,21 +531,27 @@ void bind_training(nb::module_& m) {
         .def_static(
             "bytes_of_trees",
             [](const ProblemSizes& sizes, nb::dict tree, unsigned n_trees, nb::dict params, unsigned threads,
-               double model_bytes) {
+               double model_bytes, bool stored) {
                 return tree_classifier_bytes(sizes, tree_params(tree, 0), n_trees, linear_params(params),
-                                             threads, model_bytes);
+                                             threads, model_bytes, stored);
             },
-            "sizes"_a, "tree"_a, "n_trees"_a, "params"_a, "threads"_a, "model_bytes"_a,
-            "Bytes of training classifiers of such trees, which take model_bytes when packed.")
+            "sizes"_a, "tree"_a, "n_trees"_a, "params"_a, "threads"_a, "model_bytes"_a, "stored"_a,
+            "Bytes of training classifiers of such trees, which take model_bytes when packed. stored: "
+            "results "
+            "leave their weights elsewhere.")
         .def_static(
             "bytes_of_labels",
             [](const ProblemSizes& sizes, nb::dict params, unsigned threads, double model_bytes) {
                 return one_vs_rest_bytes(sizes, linear_params(params), threads, model_bytes);
             },
             "sizes"_a, "params"_a, "threads"_a, "model_bytes"_a, "The same for one classifier per label.")
-        .def("finish", &PyClassifierStage::finish, "threads"_a,
-             nb::sig("def finish(self, threads: int) -> tuple[Forest, dict[str, int]]"),
-             "(Forest, report); the stage is used up.");
+        .def("leave_weights", &PyClassifierStage::leave_weights,
+             "Keep no weights of the results that follow, if this stage can; returns whether it can.")
+        .def("finish", &PyClassifierStage::finish, "threads"_a, "stored"_a = nb::none(),
+             nb::sig("def finish(self, threads: int, stored: tuple[int, NDArray[numpy.int64], "
+                     "NDArray[numpy.int64]] | None = None) -> tuple[Forest, dict[str, int]]"),
+             "(Forest, report); the stage is used up. stored: where the results of units are that left "
+             "their weights, as (descriptor of a file, begin, size).");
 }
 
 }  // namespace bonsai

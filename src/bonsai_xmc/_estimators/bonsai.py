@@ -312,8 +312,9 @@ class Bonsai(MatrixClassifier):
         _check_names(job.problem)
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
         problem, params, options = job.problem, job.params, job.options
+        stored = options.checkpoint is not None
         if options.on_estimate is not None:
-            options.on_estimate(self._estimate(problem, params, *job.given))
+            options.on_estimate(self._estimate(problem, params, *job.given, stored=stored))
         with contextlib.ExitStack() as stack:
             kept = None
             if options.checkpoint is not None:
@@ -321,7 +322,7 @@ class Bonsai(MatrixClassifier):
             work = Work(threads, job.phases, options.runner, kept)
 
             def plan(params: dict[str, Any]) -> None:
-                found = self._plan(problem, params, threads, options.max_memory)
+                found = self._plan(problem, params, threads, options.max_memory, stored)
                 work.limit(found.threads, found.batch_rows)
 
             plan(params)
@@ -415,12 +416,17 @@ class Bonsai(MatrixClassifier):
         return found(False)
 
     def _plan(
-        self, problem: Problem, params: dict[str, Any], threads: int, max_memory: int | str | None
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        threads: int,
+        max_memory: int | str | None,
+        stored: bool,
     ) -> memory.Plan:
         if memory.available(max_memory) is None:
             return memory.Plan()
         strategy, options = self._largest(problem, params, least=True)
-        return memory.plan_for(problem, strategy, threads, max_memory, **options)
+        return memory.plan_for(problem, strategy, threads, max_memory, stored=stored, **options)
 
     def _largest(
         self, problem: Problem, params: dict[str, Any], least: bool

@@ -519,7 +519,8 @@ def estimate_of(jobs: Mapping[str, tuple[Any, Job]], **how: Any) -> dict[str, An
     found: list[dict[str, Any]] = []
     for model, job in jobs.values():
         given = () if found else job.given  # X and Y as the caller passed them are counted once
-        found.append(model._estimate(job.problem, job.params, *given, **how))
+        stored = job.options.checkpoint is not None
+        found.append(model._estimate(job.problem, job.params, *given, **{"stored": stored} | how))
     return memory.together(found)
 
 

@@ -16,10 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import replacing
 from bonsai_xmc._base.progress import LOG
 
 PathLike = str | os.PathLike[str]
+Stored = tuple[int, Array, Array]  # the descriptor of a file; begin and size of the result of each unit
 
 _FACTS = "checkpoint.json"
 _LOCK = "lock"
@@ -118,6 +122,7 @@ class StageLog:
         self._n_units = n_units
         self._handle = -1
         self._end = 0  # end of the last entry whose size is known
+        self._begins, self._sizes = np.zeros((2, n_units), np.int64)  # of results
         self._synced = time.monotonic()
 
     def __enter__(self) -> "StageLog":
@@ -150,16 +155,26 @@ class StageLog:
                     break
                 self._end += _ENTRY.size + size
                 if zlib.crc32(result) == check_of_result:
+                    self._begins[unit], self._sizes[unit] = self._end - size, size
                     yield unit, result
+
+    @property
+    def stored(self) -> Stored:
+        """Return where the results are: the descriptor of the open log, and begin and size of each."""
+        return self._handle, self._begins, self._sizes
 
     def save(self, results: Iterable[tuple[int, bytes | memoryview]]) -> None:
         """Append (unit, result) of some units."""
         with self._explained():
-            parts: list[bytes | memoryview] = [] if self._end > 0 else [self._header()]
+            # A torn entry, and all that follows it, is cut off.
+            if os.fstat(self._handle).st_size != self._end:
+                os.ftruncate(self._handle, self._end)
+            if self._end == 0:
+                self._append(self._header())
             for unit, result in results:
                 checks = _ENTRY.pack(0, unit, len(result), zlib.crc32(result))[4:]
-                parts += struct.pack("<I", zlib.crc32(checks)), checks, result
-            self._write(b"".join(parts))
+                self._append(struct.pack("<I", zlib.crc32(checks)) + checks, result)
+                self._begins[unit], self._sizes[unit] = self._end - len(result), len(result)
             if time.monotonic() - self._synced > _SECONDS_BETWEEN_SYNCS:
                 os.fsync(self._handle)
                 self._synced = time.monotonic()
@@ -168,14 +183,14 @@ class StageLog:
         check = zlib.crc32(struct.pack("<Q", self._n_units))
         return _HEADER.pack(_MAGIC, check, self._n_units)
 
-    def _write(self, data: bytes) -> None:
-        # Append to the last readable entry: a torn entry, and all that follows it, is cut off.
-        if os.fstat(self._handle).st_size != self._end:
-            os.ftruncate(self._handle, self._end)
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self._handle, memoryview(data)[written:], self._end + written)
-        self._end += len(data)
+    def _append(self, *parts: bytes | memoryview) -> None:
+        end = self._end
+        for part in parts:
+            left = memoryview(part)
+            while left:
+                written = os.pwrite(self._handle, left, end)
+                end, left = end + written, left[written:]
+        self._end = end
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

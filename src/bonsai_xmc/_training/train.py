@@ -233,8 +233,8 @@ def _tree_classifiers(
     stage = _core.ClassifierStage.of_trees(dataset.core, trees, params, seed, work.threads)
     own = lambda: (dataset.arrays.n_labels, trees.arrays(), params, seed)
     recipe = lambda: Recipe(recipes.tree_classifiers, own(), dataset.arrays, recipes.dataset)
-    work.solve("classifiers", stage, recipe)
-    forest, numbers = stage.finish(work.threads)
+    finish = lambda stored: stage.finish(work.threads, stored)
+    forest, numbers = work.solve("classifiers", stage, recipe, finish=finish)
     return forest, Report(**numbers)
 
 

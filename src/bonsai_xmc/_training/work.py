@@ -13,7 +13,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._data.rows import Rows
-from bonsai_xmc._training.checkpoint import Checkpoint
+from bonsai_xmc._training.checkpoint import Checkpoint, Stored
 from bonsai_xmc._training.recipes import Recipe
 
 Watch = Callable[[float, float], None] | None  # (done, total)
@@ -95,8 +95,9 @@ class Work:
         *,
         keep: bool = True,
         part: tuple[float, float] | None = None,
-    ) -> None:
-        """Solve all units of a stage.
+        finish: Callable[[Stored | None], Any] | None = None,
+    ) -> Any:
+        """Solve all units of a stage; return what `finish` returns.
 
         Parameters
         ----------
@@ -106,7 +107,10 @@ class Work:
             Whether results go to the checkpoint. Those that are quick to solve need not.
         part : pair of numbers between 0 and 1
             The share of the phase's progress; the phase continues after it.
+        finish : callable, optional
+            Finishes a stage of classifiers, whose weights are in the checkpoint alone if it has their place.
         """
+        stored = None
         with contextlib.ExitStack() as stack:
             save: Save = None
             if self._checkpoint is not None and keep and stage.n_units:
@@ -115,6 +119,8 @@ class Work:
                 log = stack.enter_context(
                     self._checkpoint.stage(f"{self._n_stages:04d} {phase}", stage.n_units)
                 )
+                if isinstance(stage, _core.ClassifierStage) and finish is not None and stage.leave_weights():
+                    stored = log.stored
                 for unit, result in log.results():
                     stage.add(unit, result)
                 save = log.save
@@ -125,5 +131,6 @@ class Work:
                     self._runner.solve(stage, recipe(), missing, self.threads_for(phase), progress, save)
 
             self.phases.run_part(phase, *(part or (0.0, 1.0)), solve)
-        if part is None:
-            self.phases.end(phase)
+            if part is None:
+                self.phases.end(phase)
+            return None if finish is None else finish(stored)

@@ -77,23 +77,19 @@ void pack_panels(std::span<Solution> panels, size_t first_class, std::span<const
     for (Solution& panel : panels) panel.weights = {};
 }
 
-// The start of a part in the arrays of a forest.
-struct Place {
-    size_t classifier, block, bucket, byte;
-};
-
-void copy_to(const OwnedForest& part, const Place& at, OwnedForest& forest) {
+// `at`: the lengths of all parts before it.
+void copy_to(const OwnedForest& part, const PartSizes& at, OwnedForest& forest) {
     const auto copy = [](const auto& from, auto& to, size_t begin) {
         std::copy(from.begin(), from.end(), to.begin() + static_cast<int64_t>(begin));
     };
-    copy(part.bias, forest.bias, at.classifier);
-    copy(part.scale, forest.scale, at.classifier);
-    copy(part.shift, forest.shift, at.block);
-    copy(part.buckets, forest.buckets, at.bucket);
-    copy(part.records, forest.records, at.byte);
+    copy(part.bias, forest.bias, at.classifiers);
+    copy(part.scale, forest.scale, at.classifiers);
+    copy(part.shift, forest.shift, at.blocks);
+    copy(part.buckets, forest.buckets, at.buckets);
+    copy(part.records, forest.records, at.bytes);
     for (size_t b = 0; b < part.shift.size(); ++b) {  // offsets begin at 0 in each part
-        forest.bucket_ptr[at.block + b + 1] = static_cast<int64_t>(at.bucket) + part.bucket_ptr[b + 1];
-        forest.record_ptr[at.block + b + 1] = static_cast<int64_t>(at.byte) + part.record_ptr[b + 1];
+        forest.bucket_ptr[at.blocks + b + 1] = static_cast<int64_t>(at.buckets) + part.bucket_ptr[b + 1];
+        forest.record_ptr[at.blocks + b + 1] = static_cast<int64_t>(at.bytes) + part.record_ptr[b + 1];
     }
 }
 
@@ -183,41 +179,57 @@ PackedNode pack(std::vector<Solution>& panels, size_t lanes, std::span<const uin
     return node;
 }
 
-void add_numbers(const PackedNode& node, TrainReport& report) {
-    report.n_classifiers += node.part.bias.size();
+void add_numbers(const PackedNode& node, size_t n_classifiers, TrainReport& report) {
+    report.n_classifiers += n_classifiers;
     report.n_unconverged += node.n_unconverged;
     report.max_iter = std::max(report.max_iter, node.max_iter);
 }
 
-void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool) {
-    std::vector<Place> places;
-    Place end{forest.bias.size(), 0, 0, 0};
-    for (const OwnedForest* part : parts) {
+PartSizes sizes_of(const OwnedForest& part) {
+    return {part.bias.size(), part.shift.size(), part.buckets.size(), part.records.size()};
+}
+
+void append(OwnedForest& forest, std::span<const PartSizes> parts,
+            const std::function<OwnedForest(size_t)>& take, Pool& pool) {
+    std::vector<PartSizes> places;
+    PartSizes end{forest.bias.size(), 0, 0, 0};
+    for (const PartSizes& part : parts) {
         places.push_back(end);
-        end.classifier += part->bias.size();
-        end.block += part->shift.size();
-        end.bucket += part->buckets.size();
-        end.byte += part->records.size();
+        end.classifiers += part.classifiers;
+        end.blocks += part.blocks;
+        end.buckets += part.buckets;
+        end.bytes += part.bytes;
     }
-    forest.bias.resize(end.classifier);
-    forest.scale.resize(end.classifier);
-    forest.shift.resize(end.block);
-    forest.bucket_ptr.assign(end.block + 1, 0);
-    forest.record_ptr.assign(end.block + 1, 0);
-    forest.buckets.resize(end.bucket);
-    forest.records.resize(end.byte);
+    forest.bias.resize(end.classifiers);
+    forest.scale.resize(end.classifiers);
+    forest.shift.resize(end.blocks);
+    forest.bucket_ptr.assign(end.blocks + 1, 0);
+    forest.record_ptr.assign(end.blocks + 1, 0);
+    forest.buckets.resize(end.buckets);
+    forest.records.resize(end.bytes);
+    if (end.bytes > kAppendedBytes) trim_heaps();
     for (size_t begin = 0, last; begin < parts.size(); begin = last) {
         for (last = begin + 1;
-             last < parts.size() && places[last].byte - places[begin].byte < kAppendedBytes;)
+             last < parts.size() && places[last].bytes - places[begin].bytes < kAppendedBytes;)
             ++last;
         constexpr size_t parts_per_task = 16;
         pool.run((last - begin + parts_per_task - 1) / parts_per_task, [&](size_t task, unsigned) {
             const size_t first = begin + task * parts_per_task;
-            for (size_t p = first; p < std::min(last, first + parts_per_task); ++p)
-                copy_to(std::exchange(*parts[p], {}), places[p], forest);
+            for (size_t p = first; p < std::min(last, first + parts_per_task); ++p) {
+                const OwnedForest part = take(p);
+                if (sizes_of(part) != parts[p])
+                    throw std::invalid_argument("the result of a unit of work has changed");
+                copy_to(part, places[p], forest);
+            }
         });
         if (last - begin < parts.size()) trim_heaps();
     }
+}
+
+void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool) {
+    std::vector<PartSizes> sizes;
+    for (const OwnedForest* part : parts) sizes.push_back(sizes_of(*part));
+    append(forest, sizes, [&](size_t p) { return std::exchange(*parts[p], {}); }, pool);
 }
 
 }  // namespace bonsai

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,15 +49,26 @@ PackedNode pack_block(std::span<QuantisedClassifier> classifiers, const Dataset&
 void write(const PackedNode& node, ByteWriter& out);
 PackedNode read_packed_node(ByteReader& in, size_t n_classes);
 
-// Adds the totals of a node to the report.
-void add_numbers(const PackedNode& node, TrainReport& report);
+// Adds the totals of a node with so many classifiers to the report.
+void add_numbers(const PackedNode& node, size_t n_classifiers, TrainReport& report);
+
+// The lengths of a part's arrays.
+struct PartSizes {
+    size_t classifiers = 0, blocks = 0, buckets = 0, bytes = 0;
+    bool operator==(const PartSizes&) const = default;
+};
+PartSizes sizes_of(const OwnedForest& part);
 
 // Bytes of records that are copied before the memory of their parts returns to the system.
 inline constexpr size_t kAppendedBytes = size_t{64} << 20;
 
-// Appends the classifiers and blocks of all parts, in their order, to a forest without blocks; each part is
-// emptied as soon as it is copied, so that parts and forest together never take much more than either. The
-// caller sets block_ptr, the node that each block belongs to.
+// Appends the classifiers and blocks of parts of these sizes, in their order, to a forest without blocks.
+// take(part), called once for each by any thread of the pool, returns the part, which is freed as soon as it
+// is copied: parts and forest together never take much more than either. Throws std::invalid_argument for a
+// part of other sizes. The caller sets block_ptr, the node that each block belongs to.
+void append(OwnedForest& forest, std::span<const PartSizes> parts,
+            const std::function<OwnedForest(size_t)>& take, Pool& pool);
+// The same for parts in memory, which are emptied.
 void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool);
 
 }  // namespace bonsai

@@ -413,7 +413,7 @@ class OneVsRestClassifiers final : public ClassifierStage {
         set_costs(std::move(unit_costs));
     }
 
-    OwnedForest finish(Pool& pool, TrainReport& report) override {
+    OwnedForest finish(Pool& pool, TrainReport& report, const Fetch&) override {
         require_complete();
         prepared_.reset();
         OwnedForest forest;
@@ -424,7 +424,7 @@ class OneVsRestClassifiers final : public ClassifierStage {
         std::vector<OwnedForest*> parts;
         for (PackedNode& block : packer_->blocks()) {
             parts.push_back(&block.part);
-            add_numbers(block, report);
+            add_numbers(block, block.part.bias.size(), report);
         }
         append(forest, parts, pool);
         forest.block_ptr = {0, static_cast<int64_t>(forest.shift.size())};

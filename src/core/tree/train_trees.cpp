@@ -203,10 +203,14 @@ class TreeClassifiers final : public ClassifierStage {
         }
         set_costs(std::move(costs));
         results_.resize(units_.size());
+        sizes_.resize(units_.size());
     }
 
-    OwnedForest finish(Pool& pool, TrainReport& report) override {
+    bool leave_weights() override { return leaves_weights_ = true; }
+
+    OwnedForest finish(Pool& pool, TrainReport& report, const Fetch& fetch) override {
         require_complete();
+        if (leaves_weights_ && !fetch) throw std::invalid_argument("the weights are elsewhere; say where");
         OwnedForest forest;
         forest.tree_ptr = forest.child_ptr = forest.block_ptr = {0};
         for (const TreeView& tree : trees_) {
@@ -217,17 +221,20 @@ class TreeClassifiers final : public ClassifierStage {
             forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
             forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
         }
-        std::vector<OwnedForest*> parts;
+        std::vector<PartSizes> parts;  // in the order of the units
         for (const Job& job : jobs_) {
             int64_t n_blocks = forest.block_ptr.back();
             for (size_t u = job.first_unit; u < job.first_unit + job.n_units; ++u) {
-                parts.push_back(&results_[u].part);
-                add_numbers(results_[u], report);
-                n_blocks += static_cast<int64_t>(results_[u].part.shift.size());
+                parts.push_back(sizes_[u]);
+                add_numbers(results_[u], sizes_[u].classifiers, report);
+                n_blocks += static_cast<int64_t>(parts.back().blocks);
             }
             forest.block_ptr.push_back(n_blocks);
         }
-        append(forest, parts, pool);
+        const auto take = [&](size_t unit) {
+            return fetch ? read_result(unit, fetch(unit)).part : std::exchange(results_[unit].part, {});
+        };
+        append(forest, parts, take, pool);
         return forest;
     }
 
@@ -273,14 +280,19 @@ class TreeClassifiers final : public ClassifierStage {
     }
 
     void add_unit(size_t unit, std::span<const uint8_t> result) override {
-        ByteReader in(result);
-        PackedNode node = read_packed_node(in, units_[unit].n);
-        in.end();
-        keep(unit, std::move(node));
+        keep(unit, read_result(unit, result));
     }
 
   private:
+    PackedNode read_result(size_t unit, std::span<const uint8_t> result) const {
+        ByteReader in(result);
+        PackedNode node = read_packed_node(in, units_[unit].n);
+        in.end();
+        return node;
+    }
     void keep(size_t unit, PackedNode&& node) {
+        sizes_[unit] = sizes_of(node.part);
+        if (leaves_weights_) node.part = {};
         results_[unit] = std::move(node);
         Job& job = jobs_[units_[unit].job];
         if (job.n_units == 1 && job.node != 0) job.labels = job.class_of = {};
@@ -315,8 +327,10 @@ class TreeClassifiers final : public ClassifierStage {
     const Kernels& kernels_;
     std::vector<Job> jobs_;
     std::vector<Unit> units_;
-    std::vector<PackedNode> results_;  // per unit
-    std::vector<Scratch> scratch_;     // per worker
+    std::vector<PackedNode> results_;  // per unit; without their parts if these are left elsewhere
+    std::vector<PartSizes> sizes_;     // per unit
+    bool leaves_weights_ = false;
+    std::vector<Scratch> scratch_;  // per worker
     std::optional<RootProblems> roots_;
 };
 
@@ -341,7 +355,7 @@ double unpacked_bytes(const ProblemSizes& sizes, double model_bytes) {
 
 // Roots share a slice of all rows; each thread solves a panel of a root or of its own node.
 double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
-                             const LinearParams& params, unsigned threads, double model_bytes) {
+                             const LinearParams& params, unsigned threads, double model_bytes, bool stored) {
     const ExpectedTree expected(sizes.n_present, tree);
     const auto n_levels = static_cast<double>(expected.n_nodes.size()), k = double(tree.kmeans.k);
     const bool one_level = n_levels == 1;
@@ -361,8 +375,8 @@ double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, 
         solving += one + (threads - 1) * std::max(one, below) + threads * std::min<double>(kMostKept, one);
     }
     // The heap keeps more memory than small nodes take; the nodes of a single level have their own pages.
-    const double results = (one_level ? 1.1 : 1.3) * model_bytes;
-    const double assembling = results + std::min<double>(kAppendedBytes, model_bytes);
+    const double results = stored ? 0 : (one_level ? 1.1 : 1.3) * model_bytes;
+    const double assembling = std::max(results, model_bytes) + std::min<double>(kAppendedBytes, model_bytes);
     return jobs + std::max({scratch + solving + results / 2, results + scratch, assembling});
 }
 

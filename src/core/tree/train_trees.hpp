@@ -25,9 +25,10 @@ std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       uint64_t seed, const LinearParams& params,
                                                       const Kernels& kernels, Pool& pool);
 
-// Bytes of this stage for trees of this shape, whose packed classifiers take model_bytes in total.
+// Bytes of this stage for trees of this shape, whose packed classifiers take model_bytes in total. `stored`:
+// results leave their weights elsewhere.
 double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
-                             const LinearParams& params, unsigned threads, double model_bytes);
+                             const LinearParams& params, unsigned threads, double model_bytes, bool stored);
 // Bytes of this stage for a single leaf with all labels.
 double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
                              double model_bytes);

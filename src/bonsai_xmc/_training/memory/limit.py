@@ -82,8 +82,8 @@ def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: 
         If training would not fit with one thread.
     """
 
-    def need(n: int, batch_rows: int | None, by: Strategy, of: Sizes) -> dict[str, float]:
-        found = by_phase(of, by, n, **options, batch_rows=batch_rows)
+    def need(n: int, batch_rows: int | None, by: Strategy, of: Sizes, **more: Any) -> dict[str, float]:
+        found = by_phase(of, by, n, **options | more, batch_rows=batch_rows)
         return {phase: size - sizes.rows_and_labels for phase, size in found.items()}
 
     def fits(size: float, n: int) -> bool:
@@ -98,6 +98,8 @@ def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: 
             for name, by, of in _alternatives(sizes, strategy)
             if max(need(1, SMALL_BATCH, by, of).values()) <= room.size
         ]
+        if max(need(1, SMALL_BATCH, strategy, sizes, stored=True).values()) <= room.size:
+            fitting.insert(0, "a checkpoint")
         raise MemoryError(refusal(usual, least, room.size, fitting))
     fewer = {}
     for phase in usual:

@@ -169,17 +169,19 @@ def by_phase(
     threshold: Any,
     prunes: bool = False,
     batch_rows: int | None = None,
+    stored: bool = False,
 ) -> dict[str, float]:
     """Return the peak of each phase, X and Y as `fit` holds them included.
 
     `tunes`, `prunes`: whether the model, or `prune`, is chosen on held-out rows.
     `threshold` is the parameter: a number, or what is chosen on held-out rows.
     `batch_rows`: held-out rows that are predicted at once, at most.
+    `stored`: whether finished units of work are in a checkpoint.
     """
     phases = {"reading": 0.0}
     if tunes:
         phases["held-out rows"] = _held_out_rows(sizes, strategy, threads, batch_rows)
-    phases |= _training(sizes, strategy, threads)
+    phases |= _training(sizes, strategy, threads, stored)
     if prunes:
         sampled = _threshold_rows(sizes, strategy, threads, batch_rows, False)
         phases["pruning"] = sampled - sizes.model_bytes
@@ -188,7 +190,7 @@ def by_phase(
     return {name: sizes.rows_and_labels + more for name, more in phases.items()}
 
 
-def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float]:
+def _training(sizes: Sizes, strategy: Strategy, threads: int, stored: bool = False) -> dict[str, float]:
     """Return the phases of one training, as the stages state them."""
     counts, tree, phases = sizes.counts, tree_params(strategy), {}
     n_trees = max(1, strategy.n_trees)
@@ -204,7 +206,7 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
         phases["trees"] = splitting + (made + 3 * sizes.name_bytes if joined else sizes.name_bytes)
     if strategy.n_trees > 0:
         phases["classifiers"] = _core.ClassifierStage.bytes_of_trees(
-            counts, tree, n_trees, node_params(strategy), threads, sizes.tree_bytes
+            counts, tree, n_trees, node_params(strategy), threads, sizes.tree_bytes, stored
         )
     if strategy.classifiers != "leaf":
         phases["one-vs-rest"] = sizes.tree_bytes + _core.ClassifierStage.bytes_of_labels(
