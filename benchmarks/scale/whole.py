@@ -3,12 +3,14 @@
     python -m benchmarks.scale whole  # a twentieth of Amazon-3M; 2 GB, some five core-minutes
     python -m benchmarks.scale whole --shapes 'amazon-3m*0.05' 'amazon-3m*0.1' --models trees trees-0.1
     python -m benchmarks.scale whole --shapes amazon-670k --models trees one-vs-rest --found
-    python -m benchmarks.scale whole --shapes amazon-3m --steps train --checkpoint --max-memory 20G
-    python -m benchmarks.scale whole --shapes amazon-3m --steps measure --record sixteen-cores/amazon-3m
+    python -m benchmarks.scale whole --shapes amazon-3m --seconds 570 --record sixteen-cores/whole
+    python -m benchmarks.scale whole --shapes 'amazon-3m*0.2' --models one-vs-rest --seconds 570
 
-Steps leave their results in a folder, so that they can be run one by one, each in a process of its own:
-`data` generates rows, `train` trains the models (three trees as `bonsai-i` has them, the same with `prune`
-0.1, and one-vs-rest with its index), `measure` predicts. Training: elapsed and CPU time, also by phase,
+Each step runs in a process of its own and leaves its results in a folder: `data` generates rows, `train`
+trains the models (three trees as `bonsai-i` has them, the same with `prune` 0.1 or with bounded clusters, and
+one-vs-rest with its index), `measure` predicts. Steps that are done are not repeated: delete the folder to do
+so. With --seconds, the call ends in time; the same command goes on where it ended, within a training by its
+checkpoint, and times of its parts are added. Training: elapsed and CPU time, also by phase,
 and the peak of resident memory, data included. Prediction: with one thread in CPU time, which other work on
 the machine affects less than elapsed time, 8,192 rows as a batch (the fastest of three) and 1,000 single
 rows; with all threads, 20,000 rows in elapsed time. --found adds the share of the five best labels of exact
@@ -18,8 +20,10 @@ label. --record stores the table for the documents; rows of other data and model
 
 import argparse
 import json
+import math
 import multiprocessing
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -40,6 +44,7 @@ STEPS = ("data", "train", "measure")
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "trees": ("three trees", {"classifiers": "leaf", "balance": "none"}),
     "trees-0.1": ("three trees, prune=0.1", {"classifiers": "leaf", "balance": "none", "prune": 0.1}),
+    "bounded": ("three trees, bounded clusters", {"classifiers": "leaf", "balance": "bounded"}),
     "one-vs-rest": ("one-vs-rest with an index", {"classifiers": "one_vs_rest", "threshold": 0.5}),
 }
 TITLES = {"amazon-3m": "Amazon-3M", "amazon-670k": "Amazon-670K", "wikilshtc-325k": "WikiLSHTC-325K"}
@@ -51,12 +56,17 @@ GROWING = ("CPU s", "peak GB", "model GB", "CPU ms a row")
 Row = dict[str, Any]
 
 
+class OutOfTimeError(Exception):
+    """A step that did not end in time."""
+
+
 def make_data(shape: str, folder: Path) -> None:
     begin = time.perf_counter()
     data = generated(shape, n_test=N_TEST) or known.load(shape)
     for name in ("X_train", "Y_train", "X_test", "Y_test"):
         rows = getattr(data, name)[: None if name.endswith("train") else N_TEST]
         sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(rows), compressed=False)
+    save(folder / "data.json", {"seconds": time.perf_counter() - begin})
     print(f"{shape}: {data.X_train.shape[0]:,} rows, {data.Y_train.shape[1]:,} labels", end=", ")
     print(f"generated and written in {time.perf_counter() - begin:.0f} s", flush=True)
 
@@ -97,16 +107,28 @@ def train(
     X, Y = matrix(folder, "X_train"), matrix(folder, "Y_train")
     model, watch = Bonsai(**MODELS[name][1], n_jobs=threads), Watch()
     work = folder / f"{name}.work" if checkpoint else None
+    so_far, earlier = folder / f"{name}.so-far.json", {"starts": 0, "seconds": 0.0, "cpu": {}, "peak": {}}
+    if so_far.exists():
+        earlier = load(so_far)
     begin = time.perf_counter()
-    model.fit(X, Y, progress=watch, checkpoint=work, max_memory=max_memory or "auto")
-    seconds = time.perf_counter() - begin
-    watch.finish()
+    try:
+        model.fit(X, Y, progress=watch, checkpoint=work, max_memory=max_memory or "auto")
+    finally:
+        watch.finish()
+        for phase, cpu in earlier["cpu"].items():
+            watch.cpu[phase] = watch.cpu.get(phase, 0.0) + cpu
+        for phase, peak in earlier["peak"].items():
+            watch.peak[phase] = max(watch.peak.get(phase, 0.0), peak)
+        starts, seconds = earlier["starts"] + 1, earlier["seconds"] + time.perf_counter() - begin
+        save(so_far, {"starts": starts, "seconds": seconds, "cpu": watch.cpu, "peak": watch.peak})
     begin = time.perf_counter()
     model.save(folder / f"{name}.bonsai")
     saving = time.perf_counter() - begin
+    so_far.unlink()
     total = sum(watch.cpu.values())
     facts = {
         "threads": threads,
+        "starts": starts,
         "pairs": Y.nnz,
         "training s": seconds,
         "saving s": saving,
@@ -206,9 +228,38 @@ def report(rows: list[Row]) -> None:
             print(f"\n{model}: exponents of growth by pairs: {slopes}")
 
 
-def in_fresh_process(step: Callable[..., None], *args: Any) -> None:
+def in_fresh_process(end: float, step: Callable[..., None], *args: Any) -> None:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise OutOfTimeError
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        pool.apply(step, args)
+        pool.apply(in_time, (left, step, *args))
+
+
+def in_time(seconds: float, step: Callable[..., None], *args: Any) -> None:
+    """Call; raise OutOfTimeError after so many seconds."""
+
+    def end(*_: Any) -> None:
+        raise OutOfTimeError
+
+    signal.signal(signal.SIGALRM, end)
+    if seconds < math.inf:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    step(*args)
+
+
+def do_steps(args: argparse.Namespace, shape: str, folder: Path, end: float) -> None:
+    """Do the steps of a shape that are not done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if "data" in args.steps and not (folder / "data.json").exists():
+        in_fresh_process(end, make_data, shape, folder)
+    for name in args.models:
+        facts = folder / f"{name}.json"
+        if "train" in args.steps and not facts.exists():
+            checkpoint = args.checkpoint or args.seconds < math.inf
+            in_fresh_process(end, train, shape, folder, name, args.threads, checkpoint, args.max_memory)
+        if "measure" in args.steps and "P@1" not in load(facts):
+            in_fresh_process(end, measure, shape, folder, name, args.threads, args.found)
 
 
 def main() -> None:
@@ -223,22 +274,20 @@ def main() -> None:
     add("--threads", type=int, default=threads_of(None))
     add("--checkpoint", action="store_true", help="train with one, in the folder; it is not deleted")
     add("--max-memory", help="of training, as `bonsai train` takes it")
+    add("--seconds", type=float, default=math.inf, help="end in time; the same command goes on, if need be")
     add("--found", action="store_true", help="compare with exact search, too")
     add("--record", metavar="MACHINE/TABLE", help="store the figures in benchmarks/results")
     args = parser.parse_args()
-    table = []
-    for shape in args.shapes:
-        folder = args.folder / shape.replace("*", "-x")
-        folder.mkdir(parents=True, exist_ok=True)
-        if "data" in args.steps:
-            in_fresh_process(make_data, shape, folder)
-        for name in args.models:
-            if "train" in args.steps:
-                in_fresh_process(train, shape, folder, name, args.threads, args.checkpoint, args.max_memory)
-            if "measure" in args.steps:
-                in_fresh_process(measure, shape, folder, name, args.threads, args.found)
-            if (folder / f"{name}.json").exists():
-                table.append(row_of(shape, folder, name))
+    end = time.monotonic() + args.seconds
+    folders = {shape: args.folder / shape.replace("*", "-x") for shape in args.shapes}
+    try:
+        for shape, folder in folders.items():
+            do_steps(args, shape, folder, end)
+    except OutOfTimeError:
+        print("out of time: the same command goes on", flush=True)
+    done = [(shape, name) for shape in folders for name in args.models]
+    done = [(shape, name) for shape, name in done if (folders[shape] / f"{name}.json").exists()]
+    table = [row_of(shape, folders[shape], name) for shape, name in done]
     if table:
         report(table)
     if args.record:
