@@ -158,7 +158,7 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
         (["train", "x", "-o", "y", "--preset", "oak"], "argument --preset: invalid choice: 'oak'"),
         (["train", "x", "-o", "y", "--branch", "3"], "unrecognized arguments: --branch 3"),
         (["info"], "the following arguments are required: MODEL"),
-        (["serve", "x", "--port", "99999"], "argument --port: 99999 is not a port; ports lie from 0"),
+        (["serve", "x", "--port", "99999"], "argument --port: 99999 is not a port; ports are from 0"),
         (["serve", "x", "--port", "-1"], "argument --port: -1 is not a port"),
         (["serve", "x", "--port", "http"], "argument --port: invalid port value: 'http'"),
     ],

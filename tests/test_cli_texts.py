@@ -159,13 +159,13 @@ def test_training_prints_the_reason_for_ngrams(bonsai, tmp_path, records, title,
     (tmp_path / "docs.jsonl").write_text(lines_of(map(longer, records)))
     options = ["--text", fields, "--threshold", "0.5", "-o", tmp_path / "m"]
     out = bonsai("train", tmp_path / "docs.jsonl", *options)
-    assert re.search(rf"\n +{expected}: three of four have up to .* characters \(first 120 rows\)\n", out)
+    assert re.search(rf"\n +{expected}: 75 % of the texts have up to .* characters \(first 120 rows\)\n", out)
     assert ("char_wb 5" in out) == ("n-grams" in expected)
 
 
 def test_files_without_fields_train_a_model_without_fields(bonsai, tmp_path):
     out = bonsai("train", "fasttext.txt", "-o", tmp_path / "m")
-    assert re.search(r"\n +n-grams: three of four have up to \d+ characters \(first 120 rows\)\n", out)
+    assert re.search(r"\n +n-grams: 75 % of the texts have up to \d+ characters \(first 120 rows\)\n", out)
     assert TextBonsai.load(tmp_path / "m").fields is None
     assert "  t:1" in bonsai("predict", tmp_path / "m", "boiler", "-k", 1)
     rows = bonsai("predict", tmp_path / "m", "dev.jsonl", "--text", "title,abstract", "-k", 1)  # joined

@@ -118,9 +118,9 @@ def test_entries_that_are_no_labels(blocks, model, make, value, shown):
 def test_rows_and_labels_of_different_length(blocks, model, make):
     X, Y = blocks()
     for method in (Bonsai().fit, model.score):
-        with says("X has 60 rows, but Y has 59; they must be equally many"):
+        with says("X has 60 rows, but Y has 59; they must have the same number of rows"):
             method(X, make(Y[:59]))
-        with says("X has 10 rows, but Y has 60; they must be equally many"):
+        with says("X has 10 rows, but Y has 60; they must have the same number of rows"):
             method(X[:10].toarray(), make(Y))
 
 
@@ -263,7 +263,7 @@ def test_every_parameter_has_wrong_values_here():
         ({"prune": -1}, "prune is -1, but must be 'auto' or a number from 0 to 1e+09"),
         ({"balance": "no"}, "balance is 'no', but must be one of 'auto', 'none', 'bounded', 'equal'"),
         ({"n_jobs": 0}, "n_jobs is 0, but must be None or an integer from −1,024 to 1,024 other than 0"),
-        ({"random_state": -1}, "random_state is -1, but a seed lies from 0 to 2⁶⁴ − 1"),
+        ({"random_state": -1}, "random_state is -1, but a seed is from 0 to 2⁶⁴ − 1"),
         ({"random_state": "lucky"}, "'lucky' cannot be used to seed"),
         (
             {"classifiers": "leaf", "representation": np.ones((2, 5))},

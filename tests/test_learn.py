@@ -201,7 +201,7 @@ def test_models_that_cannot_learn(data):
     with says("this model has only label trees"):
         trees.learn(X, Y)
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:50], Y[:50], keep_rows=True)
-    with says("X has 2 rows, but Y has 1; they must be equally many"):
+    with says("X has 2 rows, but Y has 1; they must have the same number of rows"):
         model.learn(X[:2], [["a"]])
     with says("Y holds 3, but the labels of the model are names"):
         model.learn(X[:1], [[3]])

@@ -357,8 +357,8 @@ def test_the_threshold_of_separable_rows_lies_in_the_middle_of_the_gap(method):
         ("f1", "objective is 'f1'"),
         ("f1_at_0", "objective is 'f1_at_0'"),
         (("recall", 0.5), "objective is ('recall', 0.5)"),
-        (("precision", 0), "the wanted precision is 0"),
-        (("precision", "high"), "the wanted precision is 'high'"),
+        (("precision", 0), "the target precision is 0"),
+        (("precision", "high"), "the target precision is 'high'"),
         (None, "objective is None"),
     ],
 )

@@ -147,9 +147,9 @@ def test_labels_of_a_leaf_are_sorted_without_a_change_to_the_caller(tree):
     [
         ([0], [], [], "child_ptr has 1 and is_leaf 0 entries"),
         ([0, 1], [0], [True, True], "child_ptr has 2 and is_leaf 2 entries"),
-        ([1, 2], [0, 1], [True], "child_ptr must rise from 0 to 2"),
-        ([0, 1], [0, 1], [True], "child_ptr must rise from 0 to 2"),
-        ([0, 2, 1, 3], [1, 2, 3], [0, 1, 1], "child_ptr must rise from 0 to 3"),
+        ([1, 2], [0, 1], [True], "child_ptr must increase from 0 to 2"),
+        ([0, 1], [0, 1], [True], "child_ptr must increase from 0 to 2"),
+        ([0, 2, 1, 3], [1, 2, 3], [0, 1, 1], "child_ptr must increase from 0 to 3"),
         ([0, 0], [], [False], "node 0 is no leaf, but there are no other nodes"),
         ([0, 1], [1], [False], "node 0 is no leaf, but there are no other nodes"),
         ([0, 2, 2, 3], [1, 2, 0], [0, 1, 1], "leaf 1 has no labels"),

@@ -331,5 +331,5 @@ def check_params(params: Mapping[str, Any], table: Mapping[str, Parameter] = PAR
         check(name, params[name], table)
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
-        raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")
+        raise ValueError(f"random_state is {seed}, but a seed is from 0 to 2⁶⁴ − 1")
     return {name: plain(value) for name, value in params.items()}

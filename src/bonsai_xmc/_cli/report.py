@@ -199,7 +199,7 @@ def _why(rows: int, fields: list[dict[str, Any]], title: int | None) -> str:
         f"{field['characters']:,}" + (f" ({field['field']})" if len(measured) > 1 else "")
         for field in measured
     ]
-    return f"{what}: three of four have up to {', '.join(lengths)} characters (first {rows:,} rows)"
+    return f"{what}: 75 % of the texts have up to {', '.join(lengths)} characters (first {rows:,} rows)"
 
 
 def show(args: argparse.Namespace, facts: dict[str, Any], text: str) -> None:

@@ -30,7 +30,7 @@ _SETTINGS = ("host", "port", "workers", "max_body", "max_texts", "max_requests",
 
 def _port(text: str) -> int:
     if not 0 <= int(text) < 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is not a port; ports lie from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text} is not a port; ports are from 0 to 65535")
     return int(text)
 
 

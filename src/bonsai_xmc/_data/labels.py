@@ -114,9 +114,11 @@ def over_classes(Y: Any, classes: Array) -> sp.csr_array:
 
 
 def check_rows(n_rows: int, n_labelled: int) -> None:
-    """Raise ValueError unless X and Y have equally many rows."""
+    """Raise ValueError unless X and Y have the same number of rows."""
     if n_rows != n_labelled:
-        raise ValueError(f"X has {n_rows:,} rows, but Y has {n_labelled:,}; they must be equally many")
+        raise ValueError(
+            f"X has {n_rows:,} rows, but Y has {n_labelled:,}; they must have the same number of rows"
+        )
 
 
 def is_true(truth: Any, ids: Array) -> Array:
@@ -260,7 +262,7 @@ def label_key(label: Any, place: str) -> str | int:
     if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
         raise ValueError(f"{place}: {label!r} is neither a name (a string) nor an integer")
     if not 0 <= label <= _INT64_MAX:
-        raise ValueError(f"{place} holds the label {label}; integer labels lie from 0 to 2⁶³ − 1")
+        raise ValueError(f"{place} holds the label {label}; integer labels are from 0 to 2⁶³ − 1")
     return int(label)
 
 

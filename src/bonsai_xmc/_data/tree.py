@@ -78,7 +78,9 @@ class LabelTree:
             )
         counts = np.diff(ptr)
         if ptr[0] != 0 or ptr[-1] != len(self._children) or counts.min() < 0:
-            raise ValueError(f"child_ptr must rise from 0 to {len(self._children)}, the length of children")
+            raise ValueError(
+                f"child_ptr must increase from 0 to {len(self._children)}, the length of children"
+            )
         if n > 1 and counts.min() == 0:
             node = int(counts.argmin())
             kind, what = ("leaf", "labels") if self._leaf[node] else ("inner node", "children")

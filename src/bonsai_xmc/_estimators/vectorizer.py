@@ -52,7 +52,7 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
         ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and
         trigrams (× 0.2) and character 5-grams (× 0.7); a dict instead of the weight sets the n-grams:
         ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``. In a list, the title has the weight 1, others
-        0. The title is the first field whose texts are short (three of four have at most 400 characters,
+        0. The title is the first field whose texts are short (75 % have at most 400 characters,
         measured on the first 4,096 rows), of those with a title's name if there is one.
     word_ngrams : "auto", dict, int or None, default="auto"
         Word n-grams of the joined text: orders and their weights, each order a block of its own, as

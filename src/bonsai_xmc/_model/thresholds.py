@@ -181,7 +181,7 @@ def objective_of(given: Any) -> Objective:
     if isinstance(given, tuple | list) and len(given) == 2 and given[0] == "precision":
         if isinstance(given[1], int | float | np.number) and 0 < float(given[1]) <= 1:
             return "precision", float(given[1])
-        raise ValueError(f"the wanted precision is {given[1]!r}, but must be a number above 0, and at most 1")
+        raise ValueError(f"the target precision is {given[1]!r}, but must be a number above 0, and at most 1")
     raise ValueError(
         f'objective is {given!r}, but must be "micro_f1", "f1_at_5" (or another number of labels), or '
         '("precision", 0.8) with the precision that is wanted'

@@ -20,7 +20,7 @@ from bonsai_xmc._base.params import DEFAULTS
 from bonsai_xmc._base.progress import LOG, Progress
 from bonsai_xmc._base.random import seed_of, shuffled
 from bonsai_xmc._base.threads import threads_of
-from bonsai_xmc._data.labels import Labels, labels_of
+from bonsai_xmc._data.labels import Labels, check_rows, labels_of
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._selection.held_out import HeldOut, climb, is_better
 from bonsai_xmc._selection.strategy import resolve
@@ -125,8 +125,7 @@ def tune(
     Return them as parameters of `TextBonsai`, and what was tried as a model file holds it.
     """
     labels = labels_of(y)
-    if labels.n_rows != len(rows):
-        raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")
+    check_rows(len(rows), labels.n_rows)
     for name in _SEARCHED:
         if params[name] != AUTO:
             raise ValueError(

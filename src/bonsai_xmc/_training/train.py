@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
-from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.labels import Labels, check_rows
 from bonsai_xmc._data.rows import Rows, label_vectors
 from bonsai_xmc._data.user_trees import tree_arrays, tree_list
 from bonsai_xmc._model.linear import core_model
@@ -106,10 +106,7 @@ def make_problem(
     feature_names: Array | None = None,
 ) -> Problem:
     """Make a problem, without the rows of weight 0."""
-    if labels.n_rows != rows.n_rows:
-        raise ValueError(
-            f"X has {rows.n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many"
-        )
+    check_rows(rows.n_rows, labels.n_rows)
     if weights is not None and not weights.all():
         used = np.flatnonzero(weights)
         rows, labels, weights = rows.take(used).by_density(), labels.take(used), weights[used]

@@ -78,7 +78,7 @@ def in_bins(scores: NDArray[Any], right: NDArray[np.bool_], n_bins: int = N_BINS
     if not len(values):
         raise ValueError("there is no prediction to measure")
     if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError("scores must lie from 0 to 1")
+        raise ValueError("scores must be from 0 to 1")
     place = np.minimum((values * n_bins).astype(np.int64), n_bins - 1)
     count, score, hits = (np.bincount(place, w, n_bins) for w in (None, values, right.astype(np.float64)))
     used = count > 0
