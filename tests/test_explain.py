@@ -388,6 +388,16 @@ def test_tables_show_every_step_and_strip_control_characters(of_texts):
     assert "ahead: " in str(answer) and "heating" in str(answer) and "\x1b" in answer.to_text(color=True)
 
 
+def test_features_of_one_field_are_marked_where_others_join_several_fields():
+    own = {"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}
+    joined = text_bonsai(fields=own, min_df=1, threshold=0.5, n_jobs=1).fit(RECORDS, LABELS)
+    shown = str(joined.explain({"title": "Brick houses", "abstract": "old"}, "bricks"))
+    assert re.search("bricks? +word +title only\n", shown) and re.search("bricks? +word +title\n", shown)
+    single = text_bonsai(fields=["title"], min_df=1, threshold=0.5, n_jobs=1).fit(RECORDS, LABELS)
+    shown = str(single.explain({"title": "Brick houses"}, "bricks"))
+    assert re.search("bricks? +word +title\n", shown) and "title only" not in shown
+
+
 def test_html_is_escaped():
     evil = "<script>alert('x')</script>"
     model = TextBonsai(min_df=1, char_ngrams=3, classifier=Bonsai(threshold=0.5)).fit(

@@ -27,7 +27,8 @@ def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
     for effect in effects:
         together = (effect.field, effect.word) if effect.word else effect.feature
         groups.setdefault(together, []).append(effect)
-    lines = [_line(group) for group in groups.values()]
+    joined = any("+" in effect.field for effect in effects)  # some features are those of all fields joined
+    lines = [_line(group, joined) for group in groups.values()]
     differ = isinstance(effects[0], Difference)
     return sorted(lines, key=lambda line: -abs(line.other - line.effect if differ else line.effect))
 
@@ -65,7 +66,7 @@ def shown(value: Any, n: int) -> Any:
     return {name: shown(part, n) for name, part in values.items()}
 
 
-def _line(group: Sequence[Effect | Difference]) -> Line:
+def _line(group: Sequence[Effect | Difference], joined: bool) -> Line:
     first = group[0]
     effect = sum(e.effect for e in group)
     other = sum(e.other for e in group if isinstance(e, Difference))
@@ -74,8 +75,8 @@ def _line(group: Sequence[Effect | Difference]) -> Line:
     kind = {"words": "n-gram", "feature": ""}.get(first.kind, first.kind)
     if len(group) > 1:
         name, kind = f"“{first.word}”", f"{len(group)} × characters"
-    joint = "+" in first.field
-    where = first.where if joint else f"{first.field} only" if first.field else ""
+    own = f"{first.field} only" if joined and first.field else first.field
+    where = first.where if "+" in first.field else own
     return Line(name, kind, where, effect, share, other)
 
 
