@@ -1,1 +1,1 @@
-"""Files, progress, random numbers and parameters: what every other room uses."""
+"""Files, progress, random numbers and parameters: used by all other packages."""

@@ -1,4 +1,4 @@
-"""The type of arrays, whatever they hold."""
+"""The type of arrays with any content."""
 
 from typing import Any
 

@@ -103,7 +103,7 @@ def _check_values(name: str, array: Array, tensor: Tensor, known: Mapping[str, i
 
 
 class Each(NamedTuple):
-    """A list, whose entries are all described by one."""
+    """A list whose entries all have one description."""
 
     entry: Any
     n: int | None = None  # entries; None: any number

@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 --threshold  only labels of at least this score; auto: the threshold of the model; per_label: the one of each
     label (default: the -k best)
 --restrict {LABELS}  find only this label; may be repeated; @FILE: one on each line (default: all)
---exclude {LABELS}  do not find this label; the same forms
+--exclude {LABELS}  do not find this label; given as for --restrict
 --label-names FILE  names of the labels: lines id<TAB>name, JSON objects, or one on each line (default: those
     of the model)
 """,

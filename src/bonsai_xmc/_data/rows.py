@@ -16,7 +16,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.sparse import is_canonical, is_sparse, proven_csr
 
-# From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory
+# From this share of non-zeros on, rows are handled as dense, in any container: less memory
 # (4 bytes an entry against 8) and no gathering. The choice depends on the data alone, as the model does.
 DENSE_FROM = 0.5
 
@@ -208,7 +208,7 @@ class FusedRows:
 
 
 def training_rows(X: Any, estimator: str) -> tuple[Rows, Array | None]:
-    """Return X of `fit`, sparse or dense by its entries, whatever it comes as, and the names of features."""
+    """Return X of `fit`, sparse or dense by its entries, and the names of features."""
     from sklearn.base import BaseEstimator  # takes a second to import: predictions of texts do without
 
     reference = BaseEstimator()  # takes the attributes that the checks set: the estimator stays as it is

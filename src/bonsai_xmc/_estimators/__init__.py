@@ -1,1 +1,1 @@
-"""The estimators of scikit-learn form."""
+"""Estimators with scikit-learn's interface."""

@@ -1,4 +1,4 @@
-"""A second stage: candidates of a model, scored by a function of the user, such as a cross-encoder."""
+"""A second stage: candidates of a model, scored by a user's function, such as a cross-encoder."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -32,7 +32,7 @@ _WEAK = 100.0  # C of the logistic regression: almost no penalty
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The maps of a model, with their errors. Never changes."""
+    """The maps of a model, with their errors. Immutable."""
 
     method: str  # one of METHODS
     maps: tuple[Array, ...]  # of all labels, or of each of GROUPS; float64 (n, 2), see `_mapped`

@@ -14,7 +14,7 @@ _LARGEST = 127
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Rows with values of 8 bits, and their labels. Never changes.
+    """Rows with values of 8 bits, and their labels. Immutable.
 
     Of sparse rows, differences between features are numbers of 7 bits a byte, the lowest first; all bytes of
     a number but the last have their highest bit set.

@@ -114,7 +114,7 @@ def linear_evidence(
 
 
 class Ranker(Protocol):
-    """The part of a fitted model that differs between systems. Never changes."""
+    """The part of a fitted model that differs between systems. Immutable."""
 
     kind: ClassVar[str]  # its name in model files
 

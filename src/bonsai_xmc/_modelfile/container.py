@@ -1,4 +1,4 @@
-"""The model file as a container: bytes ↔ named arrays and metadata, whatever these stand for.
+"""The model file as a container: bytes ↔ named arrays and metadata, of any meaning.
 
 A model is one valid `safetensors` container, so that foreign tools can look into it:
 
@@ -122,7 +122,7 @@ def read(path: PathLike, *, mmap: bool | str = True, verify_below: int = 1 << 20
     Parameters
     ----------
     mmap : True, False or "sealed"
-        Map the file, which takes about a millisecond whatever its size; read it into memory; or read it into
+        Map the file, which takes about a millisecond for any size; read it into memory; or read it into
         memory that cannot be changed and that forked processes share (Linux).
     """
     source = os.fspath(path)

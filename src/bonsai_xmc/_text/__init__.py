@@ -1,1 +1,1 @@
-"""Texts become feature vectors."""
+"""Turn texts into feature vectors."""

@@ -54,7 +54,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _digest(value: Any) -> str:
-    """Return a digest of arrays, and of whatever holds arrays."""
+    """Return a digest of arrays, and of containers of arrays."""
     state = hashlib.blake2b(digest_size=16)
     _update(state, value)
     return state.hexdigest()
