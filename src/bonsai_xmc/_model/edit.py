@@ -193,9 +193,9 @@ class _Plan:
         return not new and np.array_equal(self.slot_of_old, np.arange(n_old))
 
     def not_among(self, old_slots: Array) -> tuple[Array, Array]:
-        """Return new slots and rows of new classifiers that replace those of none of these slots.
+        """Return the slots and rows of new classifiers that replace none of those in these old slots.
 
-        They belong to new labels, or to labels without rows, which have no classifier.
+        Their labels are new, or had no classifier because they had no rows.
         """
         missing = np.setdiff1d(np.flatnonzero(self.row_of_old >= 0), old_slots)
         slots = np.concatenate([self.slot_of_old[missing], self.slot_of_appended])

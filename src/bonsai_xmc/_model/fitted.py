@@ -67,11 +67,11 @@ class LabelTable:
 
     @cached_property
     def similar(self) -> Similar:
-        """The labels, for a search of those that are similar to a misspelt one."""
+        """The labels, indexed for suggestions in place of a misspelt one."""
         return Similar(self.classes, self.names)
 
     def take(self, order: Array, **changed: Any) -> "LabelTable":
-        """Return a table of these labels, −1 for one that is new; `changed` replaces columns of the result.
+        """Return a table of these labels, −1 for a new one; `changed` replaces columns of the result.
 
         Every column follows the order here, and nowhere else.
         """
@@ -139,12 +139,12 @@ class FittedModel:
 
     @property
     def words(self) -> FittedText | None:
-        """The vocabulary of a model of texts, or of a member of it; None if it has none."""
+        """The vocabulary of a text model or of one of its members; None without one."""
         return next((reader for reader in self._readers if isinstance(reader, FittedText)), None)
 
     @property
     def encoded(self) -> EncodedText | None:
-        """What makes vectors of texts, for the model or for a member of it; None if nothing does."""
+        """The reader that encodes texts for the model or one of its members; None without one."""
         return next((reader for reader in self._readers if isinstance(reader, EncodedText)), None)
 
     @property

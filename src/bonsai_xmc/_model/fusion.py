@@ -272,7 +272,7 @@ def list_members(fitted: FittedModel) -> list[str]:
 
 
 def union_of(tables: Sequence[LabelTable]) -> tuple[LabelTable, list[Array | None]]:
-    """Return the labels of several models as one table, and the map of those of each to it.
+    """Return the labels of several models as one table, and the map from each model's labels to it.
 
     A label has the largest of its numbers of rows in these models, and the first of its names.
     """

@@ -1,4 +1,4 @@
-"""What ranks labels inside a fitted model, and the kinds of it that a model file can hold."""
+"""Rankers, the parts of fitted models that rank labels, and their kinds in model files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -133,7 +133,7 @@ class Ranker(Protocol):
         """
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return what a model file holds of it: an object of JSON, and tensors."""
+        """Return the content for a model file: a JSON object, and tensors."""
 
     @classmethod
     def from_arrays(

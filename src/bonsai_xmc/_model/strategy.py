@@ -16,9 +16,9 @@ _PER_LABEL = 4
 
 @dataclass(frozen=True)
 class Probes:
-    """Blocks that are scored for the 5 and for the 10 best labels, and the share of these that is found.
+    """Blocks that are scored for the 5 and for the 10 best labels, and the share of them that is found there.
 
-    0 stands for all blocks: half of them find too little.
+    0 stands for all blocks: half of them contain too few.
     """
 
     n_rows: int  # that were searched
