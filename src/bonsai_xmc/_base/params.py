@@ -124,7 +124,8 @@ PARAMETERS: Mapping[str, Parameter] = {
         "auto",
         number_between(0, _LARGE, "auto"),
         CLASSIFIERS,
-        "drop weights of at most this absolute value; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
+        "drop weights of at most this absolute value; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers, "
+        "of many labels up to 0.3",
     ),
     "classifiers": Parameter(
         "auto",

@@ -12,7 +12,7 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, "DATA", "trn", sizes=True)
+    add_data(parser, "DATA", "trn", sizes=True, only_matrices=True)
     add_table(parser, "-o --output DIR  folder to make", output={"required": True})
 
 
@@ -21,11 +21,9 @@ def run(args: argparse.Namespace) -> None:
     from bonsai_xmc.datasets._reading import Expected
 
     from .io import Inputs
-    from .parser import OF_DOCUMENTS, refuse
     from .report import show
     from .source import holds_documents
 
-    refuse(args, OF_DOCUMENTS, "is for documents, but only matrices can be converted")
     inputs = Inputs(args.data, args.labels)
     if holds_documents(args, inputs):
         raise ValueError(f"{args.data} holds documents, but only matrices can be converted")

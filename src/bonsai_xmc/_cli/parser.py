@@ -112,7 +112,7 @@ class Parser(argparse.ArgumentParser):
             elif not action.option_strings:
                 form = {"?": "[{}]", "+": "{0} [{0} …]"}.get(str(action.nargs), "{}")
                 words.append(form.format(action.metavar))
-        return f"{self.prog} {' '.join(words)} [options]"
+        return " ".join([self.prog, *words, "[options]"])
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -210,19 +210,27 @@ def add_output(parser: Any, metavar: str = "MODEL") -> None:
 
 
 def add_data(
-    parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False, option: str = "data"
+    parser: Any,
+    name: str,
+    split: str,
+    labels: bool = True,
+    sizes: bool = False,
+    option: str = "data",
+    only_matrices: bool = False,
 ) -> None:
     """Add the arguments and options for the rows that a verb reads, documents or matrices.
 
     `option` names an option instead of the argument ``data``; it cannot be followed by a file of labels.
     """
-    text = "" if labels else "a text (with a model of texts), or a "
+    what = "file or folder: " if labels else "a text (with a model of texts), or a file or folder: "
+    if not only_matrices:
+        what += "documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS, LibMultiLabel, "
+        what += "fastText), or "
     # models store the base of their svmlight training file
     fallback = "an error" if sizes else "as in the training file"
     data = f"""
-{option} {name}  {text}file or folder: documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif,
-    PECOS, LibMultiLabel, fastText), or features in a format of the Extreme Classification Repository,
-    svmlight or .npz; may be compressed by gzip, bzip2 or xz; -: standard input
+{option} {name}  {what}features in a format of the Extreme Classification Repository, svmlight or .npz; may
+    be compressed by gzip, bzip2 or xz; -: standard input
 """
     own_labels = f"""
 labels LABELS  matrices: file with the labels, if {name} has none
@@ -252,7 +260,7 @@ labels LABELS  matrices: file with the labels, if {name} has none
 --n-features N  number of features, if {name} does not state it
 --n-labels N  number of labels, if {name} does not state it
 """
-    choices = {"choices": FORMATS, "default": "auto"}
+    choices = {"choices": ("auto", *_OF_MATRICES) if only_matrices else FORMATS, "default": "auto"}
     beside = labels and option == "data"
     add_table(
         parser,
@@ -261,13 +269,16 @@ labels LABELS  matrices: file with the labels, if {name} has none
         labels={"nargs": "?"},
         format=choices,
     )
-    add_table(
-        parser.add_argument_group(TEXTS),
-        documents + fields * labels,
-        text=_fields,
-        labels={"dest": "label_field"},
-        max_line=int,
-    )
+    if only_matrices:
+        parser.set_defaults(text=None, label_field=None, encoding=None)
+    else:
+        add_table(
+            parser.add_argument_group(TEXTS),
+            documents + fields * labels,
+            text=_fields,
+            labels={"dest": "label_field"},
+            max_line=int,
+        )
     base = {"type": integer(0, "auto").options["type"]}
     add_table(
         parser.add_argument_group(MATRICES),
@@ -278,10 +289,11 @@ labels LABELS  matrices: file with the labels, if {name} has none
     parser.set_defaults(usual_split=split, **{} if beside else {"labels": None})
 
 
+_OF_MATRICES = ("xc", "split", "svmlight")
 #: Formats of `datasets.read_documents` and `datasets.load_xc`.
 FORMATS = (
     "auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx",
-    "lines", "xc", "split", "svmlight",
+    "lines", *_OF_MATRICES,
 )  # fmt: skip
 
 
