@@ -388,7 +388,7 @@ def test_a_fusion_may_be_the_model_of_a_project(backend, tmp_path):
     with pytest.raises(OperationFailedException, match="members do not read the same rows"):
         another(backend, limit=3).suggest([Document(text="owl")])
     TextBonsai(min_df=1).fit(TEXTS, [[str(i)] for i in range(len(TEXTS))]).save(path)
-    with pytest.raises(OperationFailedException, match="is a model of texts"):
+    with pytest.raises(OperationFailedException, match="is a text model"):
         another(backend, limit=3).suggest([Document(text="owl")])
 
 

@@ -16,7 +16,7 @@ from test_text_model import make_records
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, cli_folder):
-    """Make documents, two models of them and predictions; a model of matrices with its files."""
+    """Make documents, two models of them and predictions; a matrix model with its files."""
     path = tmp_path_factory.mktemp("evaluate")
     rows, labels = make_records()
     lines = [json.dumps({**row, "labels": of}) for row, of in zip(rows, labels, strict=True)]

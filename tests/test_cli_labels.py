@@ -162,7 +162,7 @@ def test_errors_leave_no_file(bonsai):
         bonsai, "labels", "texts.bonsai", "--drop", "heat", "-o", "texts.bonsai"
     )
     Path("matrix.tsv").write_text("3\tthree\n")
-    assert "--add needs a model of texts" in error_of(
+    assert "--add needs a text model" in error_of(
         bonsai, "labels", "matrix.bonsai", "--add", "matrix.tsv", "-o", "none.bonsai"
     )
     assert "the labels of this model are integers" in error_of(

@@ -698,7 +698,7 @@ def test_a_worker_that_dies_is_replaced(folder):
     ("arguments", "message"),
     [
         (["none.bonsai"], "none.bonsai: No such file or directory"),
-        (["matrix.bonsai"], "model of matrices"),
+        (["matrix.bonsai"], "matrix model"),
         (["themes.bonsai", "themes.bonsai"], "would both be served as 'themes'"),
         (["themes.bonsai", "--workers", "0"], "--workers is 0"),
         (["themes.bonsai", "--host", "256.0.0.1"], "256.0.0.1"),

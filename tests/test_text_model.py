@@ -297,7 +297,7 @@ def test_each_kind_has_its_own_load(model, records, tmp_path):
     with pytest.raises(ValueError, match=r"text\.bonsai is a text model; use TextBonsai\.load"):
         Bonsai.load(tmp_path / "text.bonsai")
     Bonsai().fit([[1, 0], [0, 1]], [["a"], ["b"]]).save(tmp_path / "matrix.bonsai")
-    with pytest.raises(ValueError, match=r"matrix\.bonsai is a model of matrices; use bonsai_xmc\.load"):
+    with pytest.raises(ValueError, match=r"matrix\.bonsai is a matrix model; use bonsai_xmc\.load"):
         TextBonsai.load(tmp_path / "matrix.bonsai")
 
 

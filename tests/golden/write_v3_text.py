@@ -1,4 +1,4 @@
-"""Wrote tests/golden/v3_text, once: a model of texts must be read, and suggest the same, for ever."""
+"""Wrote tests/golden/v3_text, once: a text model must be read, and suggest the same, for ever."""
 
 import json
 from pathlib import Path

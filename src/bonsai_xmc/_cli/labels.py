@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 --rename OLD NEW|@FILE  rename a label; may be repeated; @FILE: lines OLD<TAB>NEW
 --merge INTO LABEL|@FILE  make one label of several, whose classifiers stay: the highest score counts; may be
     repeated; @FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: {", ".join(_EDITS)}
---add FILE  add labels that have texts but no rows (models of texts): lines id<TAB>name<TAB>text|text,
+--add FILE  add labels that have texts but no rows (text models): lines id<TAB>name<TAB>text|text,
     or JSON objects; labels that the model has stay as they are
 """,
         restrict={"nargs": "+"},
@@ -96,7 +96,7 @@ def _edited(args: argparse.Namespace, model: Any) -> Any:
         model = model.merge(keys, into=key)
     if args.add:
         if not hasattr(model, "add_labels"):
-            raise ValueError(f"--add needs a model of texts, but {args.model} is a model of matrices")
+            raise ValueError(f"--add needs a text model, but {args.model} is a matrix model")
         model = model.add_labels(args.add)
     return model
 

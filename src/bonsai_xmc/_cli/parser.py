@@ -222,7 +222,7 @@ def add_data(
 
     `option` names an option instead of the argument ``data``; it cannot be followed by a file of labels.
     """
-    what = "file or folder: " if labels else "a text (with a model of texts), or a file or folder: "
+    what = "file or folder: " if labels else "a text (with a text model), or a file or folder: "
     if not only_matrices:
         what += "documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS, LibMultiLabel, "
         what += "fastText), or "

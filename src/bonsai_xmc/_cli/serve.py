@@ -1,4 +1,4 @@
-"""``bonsai serve``: models of texts over HTTP."""
+"""``bonsai serve``: text models over HTTP."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ import sys
 
 from .parser import add_parameter, add_table
 
-SUMMARY = "serve models of texts over HTTP, with a page to try them"
+SUMMARY = "serve text models over HTTP, with a page to try them"
 EXAMPLES = (
     "bonsai serve model.bonsai",
     "bonsai serve model.bonsai other.bonsai --port 8080 --workers 2",

@@ -239,7 +239,7 @@ def _rows_for(
         texts = documents_of(args, inputs, fields, text.source, labels)
         assert texts.documents is not None
         return Texts(texts.documents, text.fields, more)
-    refuse(args, OF_DOCUMENTS, f"is for documents, but {args.model} is a model of matrices")
+    refuse(args, OF_DOCUMENTS, f"is for documents, but {args.model} is a matrix model")
     expected = Expected(n_features, len(model.classes_), model.fitted_.id_base, args.model)
     name = inputs.name(args.data)
     if not labels:

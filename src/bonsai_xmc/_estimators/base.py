@@ -499,7 +499,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Only the one-vs-rest classifiers of the labels of these rows are trained again. Training starts from
         their weights: new rows add their loss, old rows of the label a penalty on changes of their margins.
         New labels are trained on all rows, old and new. Label trees, the threshold and the calibration stay
-        as they are; so does the vocabulary of a model of texts: words that it does not have are ignored. In
+        as they are; so does the vocabulary of a text model: words that it does not have are ignored. In
         trees, a new label goes to the leaf that its weights lead to.
 
         Parameters

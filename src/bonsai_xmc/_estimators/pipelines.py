@@ -103,7 +103,7 @@ def _params(vectorizer: TfidfVectorizer, normalized: bool) -> dict[str, Any]:
 
 def _no_place(name: str, value: Any, why: str = "") -> ValueError:
     return ValueError(
-        f"TfidfVectorizer({name}={value!r}){why} has no counterpart in a model of texts; pickle the "
+        f"TfidfVectorizer({name}={value!r}){why} has no counterpart in a text model; pickle the "
         "pipeline, or save only its Bonsai"
     )
 
@@ -149,6 +149,6 @@ def _compare(text: FittedText, vectorizer: TfidfVectorizer) -> None:
     difference = abs(ours - theirs)
     if difference.nnz and difference.max() > _CLOSE:
         raise ValueError(
-            "the TfidfVectorizer reads texts in another way than a model of texts would, in spite of equal "
+            "the TfidfVectorizer reads texts in another way than a text model would, in spite of equal "
             "options; pickle the pipeline, or save only its Bonsai"
         )

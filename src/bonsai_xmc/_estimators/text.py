@@ -416,7 +416,7 @@ class TextBonsai(TextParameters, LabelRanker):
         """Read a model from a file; see `Bonsai.load`, and `bonsai_xmc.load` for `encoder`."""
         fitted, prediction = _read(path, mmap, verify, encoder)
         if not _is_of_texts(fitted):
-            what = "a model of matrices" if fitted.text is None else "a Fusion"
+            what = "a matrix model" if fitted.text is None else "a Fusion"
             raise ValueError(f"{os.fspath(path)} is {what}; use bonsai_xmc.load")
         return cls._restored(estimator_class(fitted.ranker.kind)._restored(fitted, prediction))
 

@@ -206,7 +206,7 @@ class Explanation(Ranked):
     notes : tuple of str
         Remarks about this label or this row.
     texts : tuple of TextOf
-        For a model of texts: the texts, with the places of the features.
+        For a text model: the texts, with the places of the features.
     """
 
     margin: float

@@ -37,7 +37,7 @@ _NEEDED = {*schema.TENSORS, "ranker"} - {"rows", "features"}
 _STRICT_BEAM, _SPARSE_INDEX = "strict_beam", "sparse_index"
 # Tensors of rankers other than that of `Bonsai`, whose tensors are in sections of their own.
 _RANKER = "ranker"
-# Names of labels in addition to their keys: of a model of texts, and of any other.
+# Names of labels in addition to their keys: of a text model, and of any other.
 _NAMES = ("text.label_names", "labels.titles")
 _DEEPEST = 4  # a fusion may have members that are fusions, and so on
 

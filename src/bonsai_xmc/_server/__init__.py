@@ -1,1 +1,1 @@
-"""``bonsai serve``: models of texts over HTTP. Needs the extra ``serve``."""
+"""``bonsai serve``: text models over HTTP. Needs the extra ``serve``."""

@@ -46,7 +46,7 @@ class Served:
                 "have: serve a fusion of its other members"
             )
         if model.fitted_.text is None:
-            raise ValueError(f"{path} is a model of matrices, but a server needs one of texts")
+            raise ValueError(f"{path} is a matrix model, but the server needs text models")
         if model.fitted_.encoded is not None:
             model.fitted_.encoded.encoder.load()  # here, so that workers share its weights
         model.classifier_.n_jobs = n_jobs

@@ -54,7 +54,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
                 model = load(path)  # mapped: processes share it
                 if model.fitted_.text is not None:
                     raise FormatError(
-                        f"{path} is a model of texts, but must be one of rows, as Annif makes them"
+                        f"{path} is a text model, but must be a model of rows, as Annif makes them"
                     )
                 if not getattr(model.fitted_.ranker, "shared", True):
                     raise FormatError(f"{path} is a fusion whose members do not read the same rows")
