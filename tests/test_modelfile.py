@@ -219,9 +219,9 @@ def test_opening_a_large_file_does_not_read_it(tmp_path):
     header = forge(entries, fields={"crc32.x": "00000000"})
     path.write_bytes(header)
     os.truncate(path, len(header) + (1 << 36))  # 64 GiB, sparse: takes no room on the disk
-    start = time.perf_counter()
+    start = time.process_time()
     file = read(path)
-    assert time.perf_counter() - start < 0.5  # about a millisecond; reading it would take minutes
+    assert time.process_time() - start < 0.5  # about a millisecond; reading it would take minutes
     assert file.arrays["x"].shape == (1 << 34,)
 
 
