@@ -206,6 +206,20 @@ def test_vectors_that_gain_nothing_are_left_out(tmp_path):
     assert np.array_equal(model.top_k(case.X, 5)[1], case.model.top_k(case.X, 5)[1])
 
 
+def test_what_is_left_out_is_not_trained_on_all_rows(monkeypatch):
+    case, trained, fit = case_of("texts"), [], Bonsai._fit
+
+    def recorded(model, job):
+        trained.append((job.problem.rows.n_features, job.problem.rows.n_rows))
+        return fit(model, job)
+
+    monkeypatch.setattr(Bonsai, "_fit", recorded)
+    noise = lambda texts: np.random.default_rng(len(texts)).normal(size=(len(texts), 6))
+    with_encoder(noise).fit(case.X_train, case.Y_train)
+    assert [rows for features, rows in trained if features == 6] == [100]  # of 200
+    assert [rows for features, rows in trained if features != 6] == [200, 100]
+
+
 def test_a_server_has_the_encoder_from_the_start(tmp_path, texts, wordllama):
     served = pytest.importorskip("bonsai_xmc._server.served").Served
     model = with_encoder("wordllama", max_features=25).fit(texts.texts_train, texts.labels_train)

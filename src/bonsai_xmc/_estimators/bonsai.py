@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +23,7 @@ from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._selection import pruning
 from bonsai_xmc._selection.default import gather
 from bonsai_xmc._selection.probes import measure
-from bonsai_xmc._selection.strategy import blend_weights, resolve, search_space
+from bonsai_xmc._selection.strategy import Choice, blend_weights, resolve, search_space
 from bonsai_xmc._selection.threshold import Thresholds, choose_threshold
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
@@ -310,23 +310,13 @@ class Bonsai(MatrixClassifier):
 
     def _fit(self, job: Job) -> FittedModel:
         _check_names(job.problem)
-        seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
+        seed = seed_of(self.random_state)
         problem, params, options = job.problem, job.params, job.options
         stored = options.checkpoint is not None
         if options.on_estimate is not None:
             options.on_estimate(self._estimate(problem, params, *job.given, stored=stored))
-        with contextlib.ExitStack() as stack:
-            kept = None
-            if options.checkpoint is not None:
-                kept = stack.enter_context(Checkpoint(options.checkpoint, facts_of(problem, params, seed)))
-            work = Work(threads, job.phases, options.runner, kept)
-
-            def plan(params: dict[str, Any]) -> None:
-                found = self._plan(problem, params, threads, options.max_memory, stored)
-                work.limit(found.threads, found.batch_rows)
-
-            plan(params)
-            strategy, core, report, thresholds = self._train(problem, params, seed, work, plan)
+        with self._working(job) as (work, plan):
+            strategy, core, report, thresholds = self._train(problem, params, seed, work, plan, job.choice)
             ranker = LinearRanker(core, strategy, problem.labels.counts)
             fitted = self._trained(job, ranker, seed, thresholds, max(1, report.max_iter))
             if options.keep_rows:
@@ -337,6 +327,32 @@ class Bonsai(MatrixClassifier):
                 probes = measure(fitted.linear.core, problem.rows, problem.labels, beam, seed, work)
                 fitted = replace(fitted, ranker=replace(fitted.linear, probes=probes))
         return fitted
+
+    @contextlib.contextmanager
+    def _working(self, job: Job) -> Iterator[tuple[Work, Callable[[dict[str, Any]], None]]]:
+        """Provide what solves the units of work, within the memory that there is, and the plan for that."""
+        problem, params, options = job.problem, job.params, job.options
+        seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
+        with contextlib.ExitStack() as stack:
+            kept = None
+            if options.checkpoint is not None:
+                kept = stack.enter_context(Checkpoint(options.checkpoint, facts_of(problem, params, seed)))
+            work = Work(threads, job.phases, options.runner, kept)
+
+            def plan(params: dict[str, Any]) -> None:
+                found = self._plan(problem, params, threads, options.max_memory, kept is not None)
+                work.limit(found.threads, found.batch_rows)
+
+            plan(params)
+            yield work, plan
+
+    def _choose(self, job: Job) -> tuple[Choice | None, Strategy]:
+        """Return what held-out rows choose, and the strategy that it leads to, without the training."""
+        tried, choice = search_space(job.params, job.problem.facts), job.choice
+        if tried is not None and choice is None:
+            with self._working(job) as (work, _):
+                choice = gather(job.problem, job.params, tried, seed_of(self.random_state), work)
+        return choice, resolve(job.params, job.problem.facts, choice)
 
     def _kept_rows(self, problem: Problem, core: _core.Model) -> KeptRows | None:
         if core.one_vs_rest is None:
@@ -357,13 +373,14 @@ class Bonsai(MatrixClassifier):
         seed: int,
         work: Work,
         plan: Callable[[dict[str, Any]], None],
+        choice: Choice | None,
     ) -> tuple[Strategy, _core.Model, Report, Thresholds]:
         """Train by the best strategy; return the strategy, the model, the report of training, and thresholds.
 
         `plan` is called again where held-out rows choose a smaller `prune` than was planned for.
         """
-        choice, tried = None, search_space(params, problem.facts)
-        if tried is not None:
+        tried = search_space(params, problem.facts)
+        if tried is not None and choice is None:
             choice = gather(problem, params, tried, seed, work)
         strategy = resolve(params, problem.facts, choice)
         LOG.info("%s classifiers, %s search: %s", strategy.classifiers, strategy.search, strategy.reason)

@@ -38,6 +38,7 @@ from bonsai_xmc._model.fusion import (
 )
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.predict import text_rows
+from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._model.thresholds import FALLBACK, PER_LABEL
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection.fusion import PRICE, Chosen, choose, truth_of, with_names
@@ -181,8 +182,9 @@ class Fusion(_BaseComposition, MatrixClassifier):
     def _fit_jobs(self, jobs: Mapping[str, tuple[MatrixClassifier, Job]]) -> FittedModel:
         """Train each member by its job, and choose weights and links as `fit` does.
 
-        The jobs have the same rows and labels in other forms, in the order of the members. Any gain beyond
-        chance is enough for a further member, as the user has asked for it.
+        The jobs have the same rows and labels in other forms, in the order of the members. Members beyond the
+        first are trained on all rows only if they have a weight; any gain beyond chance gives them one, as
+        the user has asked for them.
         """
         params = check_params({name: getattr(self, name) for name in self.parameters}, self.parameters)
         seed, job = seed_of(self.random_state), next(iter(jobs.values()))[1]
@@ -190,20 +192,32 @@ class Fusion(_BaseComposition, MatrixClassifier):
             memory.require(partial(estimate_of, jobs), job.options.max_memory)
             if job.options.on_estimate is not None:
                 job.options.on_estimate(estimate_of(jobs))
-        for name, (model, own) in jobs.items():
-            model.fitted_ = model._fit(_in_folder(own, name))
+        first, *others = jobs
         models = {name: model for name, (model, _) in jobs.items()}
-        whole, half = _assembled(models, {}, self.depth), None
+        models[first].fitted_ = models[first]._fit(_in_folder(job, first))
+        strategies = {first: _strategy_of(models[first])}
+        ready = {}
+        for name in others:
+            ready[name], strategies[name] = _chosen(name, *jobs[name])
         labels, split = job.problem.labels, splits.halves(job.problem.rows.n_rows, seed)
-        some = labels.take(split.held_out)
-        Y = [labels.classes[row].tolist() for row in np.split(some.indices, some.indptr[1:-1])]
+        some, half = labels.take(split.held_out), None
         enough = labels.n_rows >= splits.FEWEST_ROWS and len(labels.take(split.training).indices)
         if enough and len(some.indices):
             with job.phases.together("weights"):
-                half = [_of_rows(name, *pair, split.training) for name, pair in jobs.items()]
+                half = {name: _of_rows(name, *jobs[name], split.training, strategies[name]) for name in jobs}
+        else:
+            for name in others:
+                models[name].fitted_ = models[name]._fit(ready[name])
+        # Members that may be left out are represented by those of half of the rows.
+        whole = _assembled(models if half is None else half | {first: models[first]}, {}, self.depth)
+        Y = [labels.classes[row].tolist() for row in np.split(some.indices, some.indptr[1:-1])]
         inputs = [_matrix_of(own.problem.rows.take(split.held_out)) for _, own in jobs.values()]
         by_names = isinstance(list(models.values())[-1], Named)
-        fused = self._fused(whole, half, (inputs, Y), params, seed, by_names=by_names, price=0.0)
+        part = None if half is None else list(half.values())
+        fused = self._fused(whole, part, (inputs, Y), params, seed, by_names=by_names, price=0.0)
+        if half is not None:
+            used = [member.name for member in fusion_of(fused).members if member.name != first]
+            fused = _with_models(fused, {name: models[name]._fit(ready[name]) for name in used})
         return replace(fused, timings=job.phases.seconds)
 
     def _alone(self) -> MatrixClassifier | None:
@@ -487,17 +501,27 @@ def _same_settings(model: Any) -> Any:
     classifier = other
     if isinstance(other, TextBonsai):
         classifier = other.classifier = clone(model.classifier_)
-    ranker = model._require_fitted().ranker
-    if isinstance(ranker, LinearRanker):
-        chosen = ranker.strategy
-        classifier.set_params(classifiers=chosen.classifiers, C=chosen.C)
-        if chosen.classifiers != "leaf":
-            weight = chosen.blend_weight if chosen.classifiers == "blend" else "auto"
-            classifier.set_params(
-                logit_adjustment=chosen.logit_adjustment, blend_weight=(weight, chosen.row_tree_weight)
-            )
-    classifier.set_params(threshold=FALLBACK)
+    classifier.set_params(**_settings_of(_strategy_of(model)), threshold=FALLBACK)
     return other
+
+
+def _strategy_of(model: Any) -> Strategy | None:
+    ranker = model._require_fitted().ranker
+    return ranker.strategy if isinstance(ranker, LinearRanker) else None
+
+
+def _settings_of(strategy: Strategy | None) -> dict[str, Any]:
+    """Return parameters with the values that a strategy has; none for models without one."""
+    if strategy is None:
+        return {}
+    settings: dict[str, Any] = {"classifiers": strategy.classifiers, "C": strategy.C}
+    if strategy.classifiers != "leaf":
+        weight = strategy.blend_weight if strategy.classifiers == "blend" else "auto"
+        settings |= {
+            "logit_adjustment": strategy.logit_adjustment,
+            "blend_weight": (weight, strategy.row_tree_weight),
+        }
+    return settings
 
 
 def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
@@ -532,9 +556,35 @@ def _in_folder(job: Job, name: str) -> Job:
     return replace(job, options=options)
 
 
-def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> MatrixClassifier:
-    """Train a model on some rows, with the settings of the model of all rows."""
-    other = _same_settings(model)
+def _chosen(name: str, model: MatrixClassifier, job: Job) -> tuple[Job, Strategy | None]:
+    """Return the job of a member with what held-out rows choose for it, and the strategy of a `Bonsai`."""
+    if not isinstance(model, Bonsai) or isinstance(model, Named):
+        return _in_folder(job, name), None
+    choice, strategy = model._choose(_in_folder(job, f"{name}, choice"))
+    return replace(_in_folder(job, name), choice=choice), strategy
+
+
+def _with_models(fused: FittedModel, trained: Mapping[str, FittedModel]) -> FittedModel:
+    """Return a fusion with other models, of labels that it has, in place of some members."""
+    ranker, members = fusion_of(fused), []
+    for member in ranker.members:
+        own = trained.get(member.name)
+        if own is not None:
+            labels = None
+            if not np.array_equal(own.classes, fused.classes):
+                labels = np.array([fused.labels.place[key] for key in own.classes.tolist()], np.int32)
+            member = replace(member, model=replace(own, calibration=member.model.calibration), labels=labels)
+        members.append(member)
+    n_iter = max(member.model.provenance.n_iter for member in members)
+    provenance = replace(fused.provenance, n_iter=n_iter)
+    return replace(fused, ranker=replace(ranker, members=tuple(members)), provenance=provenance)
+
+
+def _of_rows(
+    name: str, model: MatrixClassifier, job: Job, rows: Array, strategy: Strategy | None
+) -> MatrixClassifier:
+    """Train a model on some rows, with the settings of that of all rows."""
+    other = clone(model).set_params(**_settings_of(strategy), threshold=FALLBACK)
     params = check_params(other.get_params(deep=False), other.parameters)
     part = replace(job, problem=job.problem.take(rows), params=params)
     other.fitted_ = other._fit(_in_folder(part, f"{name}, half"))
