@@ -61,13 +61,16 @@ def test_a_shape_is_trained_and_measured_step_by_step(module, tmp_path, capsys):
 def test_leaves_are_counted(module):
     """By hand: one leaf has all labels; it has a problem for each, with all rows."""
     generator = module("scale.generator")
-    facts = generator.leaf_facts("small*0.05")
+    (facts,) = generator.leaf_facts("small*0.05")
     assert facts["labels"] == 15 and facts["leaves of a row"] == 1 and facts["of the two largest, %"] == 100
     assert facts["rows × labels of leaves, 10⁶"] == pytest.approx(15 * 100 / 1e6)
     assert facts["labels of a pair's leaf"] == 15 and 0 < facts["above 0.3, %"] < 100
-    many = generator.leaf_facts("small")
+    (many,) = generator.leaf_facts("small")
     assert 1 < many["leaves of a row"] < many["labels of a row"] and many["of the two largest, %"] < 100
     assert many["labels of a pair's leaf"] < many["labels"] == 300
+    plain, bounded, deeper = generator.cluster_facts("small*0.5")
+    assert [one["clusters"] for one in (plain, bounded, deeper)] == list(generator.CLUSTERS)
+    assert deeper["largest leaf"] <= plain["largest leaf"] and 20 < float(bounded["P@1"]) <= 100
 
 
 def test_there_are_at_most_ten_benchmarks():

@@ -4,16 +4,20 @@
     python -m benchmarks.scale generator --data eurlex57k --scale 0.2
     python -m benchmarks.scale generator --data 'amazon-670k*0.02'  # a shape by itself
     python -m benchmarks.scale generator --leaves --data tibkat-core acl-authors 'amazon-3m*0.02'
+    python -m benchmarks.scale generator --clusters --data tibkat-core acl-authors 'amazon-3m*0.02'
 
 A real set is compared with `make_xmc` of the same numbers of rows, features, labels and entries. --scale
 takes that part of the real set's training rows first. --leaves compares what the cost of leaf classifiers
-follows from, in one tree of `bonsai-i`, and stores it with --record. Needs the data sets (see BONSAI_DATA in
+follows from, in one tree of `bonsai-i`; --clusters compares that tree with others of smaller leaves, in CPU
+time of one thread; --record stores the figures. Needs the data sets (see BONSAI_DATA in
 CONTRIBUTING.md).
 """
 
 import argparse
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,13 +26,18 @@ from reproduce import known
 
 from benchmarks import _sets, figures
 from benchmarks.figures import Row
-from benchmarks.scale.whole import n_weights
+from benchmarks.scale.whole import MEASURES, n_weights
 from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc.datasets import Dataset
 
 DATA = ("tibkat-core", "eurlex57k", "delicious")
 N_SAMPLED = 1000  # labels whose nearest neighbour is searched
 OFTEN = 5  # rows of a label whose companions are counted
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bounded": {"balance": "bounded"},
+    "plain, four levels": {"max_depth": 4},
+}
 
 Facts = dict[str, float]
 
@@ -121,16 +130,19 @@ def tree_facts(model: Bonsai) -> Facts:
     return facts | {"labels of a leaf, median": float(np.median(leaves)), "… largest": float(leaves.max())}
 
 
-def leaf_facts(name: str) -> Row:
-    """Return the cost of leaf classifiers: a leaf has as many problems as labels, each with all its rows."""
+def matrices(name: str, n_test: int) -> tuple[Any, sp.csr_array, Any, Any]:
+    """Return X and Y for training, then for evaluation."""
     shape, _, scale = name.partition("*")
     if shape in datasets.SHAPES:
-        X, Y, *_ = datasets.make_xmc(shape, scale=float(scale or 1), n_test=1)
+        X, Y, X_test, Y_test, *_ = datasets.make_xmc(shape, scale=float(scale or 1), n_test=n_test)
     else:
-        X, Y, *_ = _sets.load(name)
-    Y = sp.csr_array(Y)
-    model = Bonsai.preset("bonsai-i", n_trees=1, prune=0.1, threshold=0.5).fit(X, Y)
-    tree, forest = model.trees_[0], model.fitted_.linear.core.trees
+        X, Y, X_test, Y_test = _sets.load(name)
+    return X, sp.csr_array(Y), X_test, Y_test
+
+
+def leaves_of(model: Bonsai, Y: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return numbers of labels, of rows and of pairs of both, for each leaf of the first tree."""
+    tree = model.trees_[0]
     leaves = [tree.labels(v) for v in range(tree.n_nodes) if tree.is_leaf(v)]
     sizes = np.array([len(leaf) for leaf in leaves])
     leaf_of = sp.csr_array(
@@ -139,12 +151,21 @@ def leaf_facts(name: str) -> Row:
     leaf_of.resize(len(leaves), Y.shape[1])
     rows = np.bincount((Y.astype(np.float32) @ leaf_of.T.tocsr()).tocsr().indices, minlength=len(leaves))
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    pairs = np.array([counts[leaf].sum() for leaf in leaves])
+    return sizes, rows, np.array([counts[leaf].sum() for leaf in leaves])
+
+
+def leaf_facts(name: str) -> list[Row]:
+    """Return the cost of leaf classifiers: a leaf has as many problems as labels, each with all its rows."""
+    X, Y, *_ = matrices(name, 1)
+    model = Bonsai.preset("bonsai-i", n_trees=1, prune=0.1, threshold=0.5).fit(X, Y)
+    forest = model.fitted_.linear.core.trees
+    sizes, rows, pairs = leaves_of(model, Y)
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
     cost = np.sort(rows * sizes)[::-1]
     weights = [n_weights(forest.pruned(prune, 1)) for prune in (0.1, 0.3)]
     of_labels = np.count_nonzero(counts)
-    return {
-        "data": name.replace("*", " × "),
+    facts = {
+        "set": name.replace("*", " × "),
         "labels": of_labels,
         "rows of a label": Y.nnz / of_labels,
         "labels with one row, %": 100 * float((counts == 1).sum()) / of_labels,
@@ -156,6 +177,37 @@ def leaf_facts(name: str) -> Row:
         "weights a label": weights[0] / of_labels,
         "above 0.3, %": 100 * weights[1] / weights[0],
     }
+    return [facts]
+
+
+def cluster_facts(name: str) -> list[Row]:
+    """Return what trees of other clusters cost, and how they rank test rows."""
+    X, Y, X_test, Y_test = matrices(name, 20_000)
+    found = []
+    for clusters, params in CLUSTERS.items():
+        model = Bonsai.preset("bonsai-i", n_trees=1, prune=0.1, threshold=0.5, n_jobs=1, **params)
+        training, _ = timed(lambda model=model: model.fit(X, Y))
+        predicting, (ids, _) = timed(lambda model=model: model.top_k(X_test, 5))
+        sizes, rows, _ = leaves_of(model, Y)
+        accuracy = metrics.evaluate(Y_test, ids, Y_train=Y)
+        facts: Row = {
+            "set": name.replace("*", " × "),
+            "clusters": clusters,
+            "largest leaf": int(sizes.max()),
+            "rows × labels of leaves, 10⁶": float((rows * sizes).sum()) / 1e6,
+            "training, CPU s": training,
+            "model MB": sum(a.nbytes for a in model.fitted_.linear.core.trees.arrays().values()) / 1e6,
+            "ms a row": 1e3 * predicting / X_test.shape[0],
+        }
+        found.append(facts | {measure: f"{accuracy[measure]:.2f}" for measure in MEASURES})
+    return found
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU time of a call, and its result."""
+    begin = time.process_time()
+    result = call()
+    return time.process_time() - begin, result
 
 
 def classifier_facts(model: Bonsai, data: Dataset) -> Facts:
@@ -220,17 +272,20 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=list(DATA))
     parser.add_argument("--scale", type=float, default=1.0, help="part of the rows of real sets (default: 1)")
     parser.add_argument("--leaves", action="store_true", help="what leaf classifiers cost")
-    parser.add_argument("--record", metavar="MACHINE/TABLE", help="of --leaves, in benchmarks/results")
+    parser.add_argument("--clusters", action="store_true", help="what smaller leaves cost, and how they rank")
+    parser.add_argument("--record", metavar="MACHINE/TABLE", help="in benchmarks/results")
     args = parser.parse_args()
-    if args.leaves:
-        rows = [leaf_facts(name) for name in args.data]
-        show({row["data"]: {name: value for name, value in row.items() if name != "data"} for row in rows})
+    if args.leaves or args.clusters:
+        facts = cluster_facts if args.clusters else leaf_facts
+        rows = [row for name in args.data for row in facts(name)]
+        keys = ("set", "clusters") if args.clusters else ("set",)
+        show({" ".join(row[key] for key in keys): row for row in rows})
         if args.record:
             machine, _, name = args.record.partition("/")
-            short = lambda v: round(v) if v >= 100 else float(f"{v:.3g}")
-            rows = [{"set": row.pop("data")} | {k: short(v) for k, v in row.items()} for row in rows]
+            short = lambda v: v if isinstance(v, str) else round(v) if v >= 100 else float(f"{v:.3g}")
+            rows = [{k: short(v) for k, v in row.items()} for row in rows]
             command = f"python -m benchmarks.scale generator {shlex.join(sys.argv[1:])}"
-            figures.record(machine, name, command, rows)
+            figures.record(machine, name, command, rows, beside=keys)
         return
     columns: dict[str, Facts] = {}
     for name in args.data:
@@ -254,7 +309,9 @@ def show(columns: dict[str, Facts]) -> None:
         print(f"| {name} | " + " | ".join("–" if v is None else number(v) for v in values) + " |")
 
 
-def number(value: float) -> str:
+def number(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
