@@ -392,10 +392,10 @@ def test_features_of_one_field_are_marked_where_others_join_several_fields():
     own = {"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}
     joined = text_bonsai(fields=own, min_df=1, threshold=0.5, n_jobs=1).fit(RECORDS, LABELS)
     shown = str(joined.explain({"title": "Brick houses", "abstract": "old"}, "bricks"))
-    assert re.search("bricks? +word +title only\n", shown) and re.search("bricks? +word +title\n", shown)
+    assert re.search("bricks? +word +title alone\n", shown) and re.search("bricks? +word +title\n", shown)
     single = text_bonsai(fields=["title"], min_df=1, threshold=0.5, n_jobs=1).fit(RECORDS, LABELS)
     shown = str(single.explain({"title": "Brick houses"}, "bricks"))
-    assert re.search("bricks? +word +title\n", shown) and "title only" not in shown
+    assert re.search("bricks? +word +title\n", shown) and "title alone" not in shown
 
 
 def test_html_is_escaped():

@@ -75,7 +75,7 @@ def _line(group: Sequence[Effect | Difference], joined: bool) -> Line:
     kind = {"words": "n-gram", "feature": ""}.get(first.kind, first.kind)
     if len(group) > 1:
         name, kind = f"“{first.word}”", f"{len(group)} × characters"
-    own = f"{first.field} only" if joined and first.field else first.field
+    own = f"{first.field} alone" if joined and first.field else first.field
     where = first.where if "+" in first.field else own
     return Line(name, kind, where, effect, share, other)
 
