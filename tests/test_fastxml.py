@@ -103,8 +103,8 @@ def test_sides_are_those_of_the_reference(seed, weighted):
 def l1_logistic(X, s, C=1.0, weights=(), tol=1e-7, max_iter=500, rows=None):
     data = dataset(X, np.ones((X.shape[0], 1)), weights)
     rows = np.arange(X.shape[0], dtype=np.uint32) if rows is None else np.asarray(rows, np.uint32)
-    columns = _core_testing.Columns(data)
-    return _core_testing.l1_logistic(data, columns, rows, np.asarray(s, np.int8), C, tol, max_iter)
+    node = _core_testing.NodeSolver(data)
+    return _core_testing.l1_logistic(data, node, rows, np.asarray(s, np.int8), C, tol, max_iter)
 
 
 def test_l1_logistic_of_a_bias_alone_has_a_closed_form():
@@ -148,6 +148,20 @@ def test_a_node_of_some_rows_is_solved_like_these_rows_alone(n_rows):
     assert objective == pytest.approx(alone[2], rel=1e-6)
     found = reference.l1_objective(X[rows].toarray(), s, 5.0 * weights[rows], w.astype(float), bias)
     assert found == pytest.approx(objective, rel=1e-5)
+
+
+def test_a_node_after_others_is_solved_like_the_first():
+    X, Y = clustered(n=400)
+    data = dataset(X, Y)
+    used = _core_testing.NodeSolver(data)
+    for part in (1, 4, 2, 4, 1):  # all rows, few of them, many of them
+        rows = np.arange(0, 400, part, dtype=np.uint32)
+        s = np.where(Y.toarray()[rows, part] > 0, 1, -1).astype(np.int8)
+        after, alone = (
+            _core_testing.l1_logistic(data, solver, rows, s, 1.0, 1e-3, 100)
+            for solver in (used, _core_testing.NodeSolver(data))
+        )
+        assert after[0].any() and after[0].tobytes() == alone[0].tobytes() and after[1:] == alone[1:]
 
 
 def test_l1_logistic_ends_where_nothing_is_left_to_gain():

@@ -70,16 +70,23 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
                           to_numpy(std::move(bias)), to_numpy(std::move(n_iter)));
 }
 
+// The columns of all rows, and the memory that is used again for each node, as in training.
+struct NodeSolver {
+    explicit NodeSolver(const Dataset& data) : all(data), columns(data, all) {}
+    const Columns all;
+    NodeColumns columns;
+    L1Logistic solver;
+};
+
 // L1-regularised logistic regression on some rows, as a node of FastXML solves it: (weights of all features,
-// bias, objective, iterations). `columns` are those of all rows of the data set.
-nb::tuple l1_logistic(const PyDataset& dataset, const Columns& all, In<uint32_t> rows, In<int8_t> signs,
+// bias, objective, iterations). `node` is of the same data set.
+nb::tuple l1_logistic(const PyDataset& dataset, NodeSolver& node, In<uint32_t> rows, In<int8_t> signs,
                       double c, double tol, int max_iter) {
     const Dataset& data = dataset.data();
+    auto& [all, columns, solver] = node;
     std::vector<float> cost(rows.size()), w(data.n_features(), 0.0f);
     for (size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(c * data.weight(rows.data()[i]));
     Control control;
-    NodeColumns columns(data, all);
-    L1Logistic solver;
     solver.solve(columns, span(rows), span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
     for (size_t j = 0; j < columns.size(); ++j)
         w[data.feature_of(columns.features()[j])] = solver.weights()[j];
@@ -112,11 +119,12 @@ NB_MODULE(_core_testing, m) {
     nb::module_::import_("bonsai_xmc._core");  // registers the type of `dataset`
     m.def("partition", partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", solve, "dataset"_a, "params"_a, "key"_a);
-    nb::class_<Columns>(m, "Columns")
+    nb::class_<NodeSolver>(m, "NodeSolver")
         .def(
-            "__init__", [](Columns* self, const PyDataset& dataset) { new (self) Columns(dataset.data()); },
-            "dataset"_a);
-    m.def("l1_logistic", l1_logistic, "dataset"_a, "columns"_a, "rows"_a.noconvert(), "signs"_a.noconvert(),
+            "__init__",
+            [](NodeSolver* self, const PyDataset& dataset) { new (self) NodeSolver(dataset.data()); },
+            "dataset"_a, nb::keep_alive<1, 2>());
+    m.def("l1_logistic", l1_logistic, "dataset"_a, "node"_a, "rows"_a.noconvert(), "signs"_a.noconvert(),
           "C"_a, "tol"_a, "max_iter"_a);
     m.def("divide_by_ranking", divide_by_ranking, "dataset"_a, "label_weights"_a.noconvert().none(),
           "sides"_a.noconvert(), "by_ranking"_a = true);

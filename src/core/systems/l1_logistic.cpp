@@ -166,9 +166,8 @@ double L1Logistic::violation(size_t j) const {
     return std::abs(g + (w_[j] > 0 ? 1 : -1));
 }
 
-void L1Logistic::find_gradient() {
-    for (size_t j = 0; j < w_.size(); ++j)
-        gradient_[j] = sum_of<float>(j, [&](uint32_t i, float x) { return x * residual_[i]; });
+void L1Logistic::find_gradient(size_t j) {
+    gradient_[j] = sum_of<float>(j, [&](uint32_t i, float x) { return x * residual_[i]; });
 }
 
 // The working set: columns with a weight, and the others that violate optimality most, twice as many in all.
@@ -270,7 +269,8 @@ bool L1Logistic::step() {
 
 void L1Logistic::solve(NodeColumns& x, std::span<const uint32_t> rows, std::span<const int8_t> sign,
                        std::span<const float> cost, const L1Params& params, Rng rng, const Control& control) {
-    constexpr double kPartOfModel = 0.5;  // of the violation, which is left when the model is minimised
+    constexpr double kPartOfModel = 0.7;  // of the violation, which is left when the model is minimised
+    constexpr double kPartOfSet = 0.1;    // of the violation, which may be left in a working set
     constexpr double kRounding = 3e-7;    // of gradients, relative to the sum of costs
     x_ = &x;
     sign_ = sign;
@@ -307,7 +307,18 @@ void L1Logistic::solve(NodeColumns& x, std::span<const uint32_t> rows, std::span
         if (left <= target || n_iter_ == params.max_iter) break;
         descend(kPartOfModel * left, rng);
         if (!step()) break;  // the limit of floating-point accuracy
-        find_gradient();
+        // A second step on the same columns, unless little is left there.
+        double of_set = 0;
+        for (const uint32_t j : working_) {
+            find_gradient(j);
+            of_set += violation(j);
+        }
+        if (of_set > std::max(target, kPartOfSet * left) && n_iter_ + 1 < params.max_iter) {
+            ++n_iter_;
+            descend(kPartOfModel * of_set, rng);
+            step();
+        }
+        for (size_t j = 0; j < w_.size(); ++j) find_gradient(j);
     }
     objective_ = loss_;
     for (const float w : w_) objective_ += std::abs(w);

@@ -67,7 +67,8 @@ class NodeColumns {
 
 // min over w, b of ‖w‖₁ + |b| + Σᵢ cᵢ log(1 + exp(−sᵢ (w·xᵢ + b))): proximal Newton steps whose quadratic
 // models are minimised by coordinate descent (Yuan, Ho, Lin: An improved GLMNET for L1-regularized logistic
-// regression, JMLR 2012), each on a working set of columns that is selected by the gradient of all columns.
+// regression, JMLR 2012), one or two of them on each working set of columns, which is selected by the
+// gradient of all columns.
 class L1Logistic {
   public:
     // The result stays in `weights`, `bias`, `objective` and `n_iter` until the next call. `x` takes the
@@ -99,7 +100,7 @@ class L1Logistic {
     Sum sum_of(size_t j, Value&& value) const;
     void add_pull(size_t j, float step);
     double violation(size_t j) const;
-    void find_gradient();
+    void find_gradient(size_t j);
     double choose_columns();
     void descend(double tol, Rng& rng);
     bool step();
