@@ -422,7 +422,7 @@ def test_interrupt_stops_training_soon():
     signal.setitimer(signal.ITIMER_PROF, 0.3)
     try:
         with pytest.raises(KeyboardInterrupt):
-            Bonsai(classifiers="leaf", n_trees=50, max_iter=10**6, tol=1e-12, n_jobs=2).fit(X, Y)
+            Bonsai(classifiers="leaf", n_trees=50, max_iter=500, tol=1e-12, n_jobs=2).fit(X, Y)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
