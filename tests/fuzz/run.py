@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "fuzz"
 CORPORA = HERE / "corpus"
-MOST_KEPT = 400  # inputs of a corpus
+MOST_KEPT = 500  # inputs of a corpus
 OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-reduce_inputs=0", "-timeout=20")
 OPTIONS += ("-rss_limit_mb=2048", "-seed=1")
 SANITIZERS = {
