@@ -35,7 +35,7 @@ class Listed(NamedTuple):
         if file.shape[1] != len(labels):
             raise ValueError(
                 f"{name} has numbers of {file.shape[1]:,} labels, but the models have {len(labels):,}; give "
-                " predictions as JSON lines, CSV or TSV, which have the labels themselves"
+                "predictions as JSON lines, CSV or TSV, which have the labels themselves"
             )
         numbers = source.row_numbers(args, inputs, file.shape[0], name)
         ids, scores = best_first(file.row, file.label, file.score, file.shape[0], DEPTH)
