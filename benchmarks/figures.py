@@ -35,6 +35,8 @@ DIGITS = {
     "CPU s": 1,
     "training s": 1,
     "one row ms": 2,
+    "CPU ms": 2,
+    "ratio": 1,
     "@1": 2,
     "@3": 2,
     "@5": 2,

@@ -24,10 +24,12 @@ sets (see BONSAI_DATA in CONTRIBUTING.md).
 
 import argparse
 import resource
+import shlex
 import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,12 +40,13 @@ import scipy.sparse as sp
 from reproduce.bench import VARIANTS
 from reproduce.bench import system as make
 from reproduce.published import REPOSITORY
+from reproduce.results import title_of
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-from benchmarks import figures as tables
 from benchmarks._sets import Matrices, load
+from benchmarks.figures import record
 from bonsai_xmc import Bonsai, Fusion, _core, _core_testing, metrics
 from bonsai_xmc.systems import FastXML
 from bonsai_xmc.systems.pfastrexml import PfastreXMLRanker
@@ -74,6 +77,22 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
 
+#: Stores a row in the table of this name, in place of the one that is equal in the columns of `KEYS`.
+Keep = Callable[[str, dict[str, Any]], None]
+
+
+KEYS = {
+    "systems-accuracy": ("data", "system"),
+    "systems-splits": ("data", "system"),
+    "systems-cost": ("data", "system"),
+    "fastxml-nodes": ("data", "rows"),
+    "proxml-labels": ("data", "positive rows", "l1"),
+}
+
+
+def forget(table: str, row: dict[str, Any]) -> None:
+    """Store nothing."""
+
 
 def measure(model: Any, matrices: Matrices) -> list[float]:
     """Train and evaluate: the values of MEASURES."""
@@ -94,12 +113,16 @@ def readings(model: Any, matrices: Matrices) -> dict[str, list[float]]:
     return found
 
 
-def show_spread(name: str, of: str, found: list[dict[str, list[float]]]) -> None:
-    """Write means and standard deviations of readings."""
+def show_spread(name: str, of: str, found: list[dict[str, list[float]]]) -> dict[str, dict[str, Any]]:
+    """Write means and standard deviations of readings; return them by variant, as rows of a table."""
+    rows = {}
     for variant in found[0]:
         values = np.array([each[variant] for each in found])
-        show(f"{name}{variant}, mean of {len(found)} {of}", values.mean(axis=0))
-        show(f"{name}{variant}, standard deviation", values.std(axis=0))
+        mean, deviation = values.mean(axis=0), values.std(axis=0)
+        show(f"{name}{variant}, mean of {len(found)} {of}", mean)
+        show(f"{name}{variant}, standard deviation", deviation)
+        rows[variant] = dict(zip(MEASURES, np.stack([mean, deviation], axis=1).tolist(), strict=True))
+    return rows
 
 
 def figures(ids: Any, matrices: Matrices) -> list[float]:
@@ -113,19 +136,24 @@ def show(name: str, values: Any) -> None:
     print(f"{name:<44}", *(f"{value:6.2f}" for value in values), flush=True)
 
 
-def accuracy(systems: list[str], data: list[str], seeds: int) -> None:
+def accuracy(systems: list[str], data: list[str], seeds: int, keep: Keep = forget) -> None:
     """Measure the usual split with several seeds, next to the published figures."""
     for name in data:
         matrices = load(name)
         show(f"{name}: {' '.join(MEASURES)}", [])
         for kind in systems:
             found = [readings(make(kind, name, random_state=s), matrices) for s in range(seeds)]
-            show_spread(f"  {kind}", "seeds", found)
+            title = title_of(kind)
+            for variant, row in show_spread(f"  {kind}", "seeds", found).items():
+                keep("systems-accuracy", {"data": name, "system": title + variant, **row, "seeds": seeds})
             if kind in REPOSITORY.get(name, {}):
-                show(f"  {kind}, published", sum(REPOSITORY[name][kind], ()))
+                published = sum(REPOSITORY[name][kind], ())
+                show(f"  {kind}, published", published)
+                row = dict(zip(MEASURES, published, strict=True))
+                keep("systems-accuracy", {"data": name, "system": f"{title}, published", **row})
 
 
-def splits(systems: list[str], data: list[str], seeds: int) -> None:
+def splits(systems: list[str], data: list[str], seeds: int, keep: Keep = forget) -> None:
     """Measure random splits of all rows with the sizes of the usual split."""
     for name in data:
         X, Y, X_test, Y_test = load(name)
@@ -138,7 +166,9 @@ def splits(systems: list[str], data: list[str], seeds: int) -> None:
                 known, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
                 parts = X[known], Y[known], X[rest], Y[rest]
                 found.append(readings(make(kind, name, random_state=seed), parts))
-            show_spread(f"{name}, {kind}", "splits", found)
+            for variant, row in show_spread(f"{name}, {kind}", "splits", found).items():
+                system = title_of(kind) + variant
+                keep("systems-splits", {"data": name, "system": system, "splits": seeds, **row})
 
 
 def choices(systems: list[str], data: list[str], seeds: int) -> None:
@@ -157,12 +187,14 @@ def choices(systems: list[str], data: list[str], seeds: int) -> None:
                 show(f"  {kind}({chosen})", np.mean(found, axis=0))
 
 
-def cost(systems: list[str], data: list[str], seeds: int) -> None:
+def cost(systems: list[str], data: list[str], seeds: int, keep: Keep = forget) -> None:
     """Measure CPU time of training and peak memory, each system in its own process."""
     if len(systems) * len(data) > 1:
         for name in data:
             for kind in systems:
                 arguments = ["cost", "--systems", kind, "--data", name]
+                if keep is not forget:
+                    arguments += sys.argv[sys.argv.index("--record") :][:2]
                 subprocess.run([sys.executable, "-m", "benchmarks.systems", *arguments], check=True)
         return
     matrices = load(data[0])
@@ -174,7 +206,21 @@ def cost(systems: list[str], data: list[str], seeds: int) -> None:
     predicting = time.process_time()
     ids = model.top_k(matrices[2], 5)[0]
     predicting = time.process_time() - predicting
-    show(f"{data[0]}, {systems[0]}: {' '.join(MEASURES)}", figures(ids, matrices))
+    found = figures(ids, matrices)
+    show(f"{data[0]}, {systems[0]}: {' '.join(MEASURES)}", found)
+    keep(
+        "systems-cost",
+        {
+            **{
+                "data": data[0],
+                "system": title_of(systems[0]),
+                "training CPU s": cpu,
+                "peak MB": peak / 1024,
+            },
+            **{"one row CPU ms": 1e3 * predicting / matrices[2].shape[0]},
+            **dict(zip(MEASURES, found, strict=True)),
+        },
+    )
     print(
         f"  training {cpu:.0f} s of CPU, {wall:.0f} s elapsed; memory {before >> 10} MB before, "
         f"{peak >> 10} MB at most; prediction {1e3 * predicting / matrices[2].shape[0]:.2f} ms of CPU a row",
@@ -274,7 +320,7 @@ def fusion(systems: list[str], data: list[str], seeds: int) -> None:
     print(f"{n_labels:,} labels, 2,000 rows: {seconds:.1f} CPU s, {peak / 1e6:.0f} MB of arrays at most")
 
 
-def nodes(systems: list[str], data: list[str], seeds: int) -> list[tables.Row]:
+def nodes(systems: list[str], data: list[str], seeds: int, keep: Keep = forget) -> None:
     """Compare L1 logistic regression, as in a node, by LIBLINEAR and by the core at equal objective.
 
     Both in CPU time from the rows of a node to its weights, the least of five runs; ours with the loosest
@@ -282,7 +328,6 @@ def nodes(systems: list[str], data: list[str], seeds: int) -> list[tables.Row]:
     columns of all rows, which all nodes of all trees share. The rows are a random part of all, as many as
     nodes have.
     """
-    found: list[tables.Row] = []
     for name in data:
         X, Y = load(name)[:2]
         X.sort_indices()
@@ -312,9 +357,8 @@ def nodes(systems: list[str], data: list[str], seeds: int) -> list[tables.Row]:
                 f"ratio {np.median(ratios):.1f}",
                 flush=True,
             )
-            times = {"LIBLINEAR, CPU ms": f"{theirs:.2f}", "FastXML's node, CPU ms": f"{ours:.2f}"}
-            found.append({"rows": n_rows, **times, "ratio": f"{np.median(ratios):.1f}"})
-    return found
+            row = {"LIBLINEAR, CPU ms": theirs, "FastXML's node, CPU ms": ours, "ratio": np.median(ratios)}
+            keep("fastxml-nodes", {"data": name, "rows": n_rows, **row})
 
 
 def sides_of(Y: sp.csr_array, order: np.random.Generator) -> Any:
@@ -334,7 +378,7 @@ def liblinear_seconds(X: sp.csr_array, sides: Any) -> tuple[float, float]:
     return seconds, np.abs(w).sum() + abs(bias) + np.logaddexp(0, -sides * (X @ w + bias)).sum()
 
 
-def sparse_labels(systems: list[str], data: list[str], seeds: int) -> None:
+def sparse_labels(systems: list[str], data: list[str], seeds: int, keep: Keep = forget) -> None:
     """Compare CPU time for a ProXML label by LIBLINEAR and by the core at an equally low objective.
 
     Ours without the columns of the rows, which all labels share: what four copies of a label take beyond one.
@@ -357,11 +401,15 @@ def sparse_labels(systems: list[str], data: list[str], seeds: int) -> None:
                     if hinge(X, signs, *found, l1) <= best * (1 + 1e-6):
                         break
                 ours = (many - hinge_seconds(X, signs, 1, l1, tol)[0]) / 3
+                positives = int(np.sum(signs > 0))
                 print(
-                    f"{name}, {np.sum(signs > 0)} positives, l1 {l1}: LIBLINEAR {1e3 * theirs:.0f} ms, "
+                    f"{name}, {positives} positives, l1 {l1}: LIBLINEAR {1e3 * theirs:.0f} ms, "
                     f"ours {1e3 * ours:.0f} ms, ratio {theirs / ours:.1f}",
                     flush=True,
                 )
+                times = {"LIBLINEAR, CPU ms": 1e3 * theirs, "ProXML's label, CPU ms": 1e3 * ours}
+                row = {"positive rows": positives, "l1": l1, **times, "ratio": theirs / ours}
+                keep("proxml-labels", {"data": name, **row})
 
 
 def hinge(X: sp.csr_array, signs: Any, w: Any, bias: float, l1: float) -> float:
@@ -431,6 +479,8 @@ COMPARISONS: dict[str, Any] = {
     "sparse-labels": sparse_labels,
 }
 
+RECORDED = ("accuracy", "splits", "cost", "nodes", "sparse-labels")
+
 
 def main() -> None:
     """Run a comparison."""
@@ -441,13 +491,16 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     parser.add_argument("--data", nargs="+", default=["bibtex", "delicious"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--record", metavar="MACHINE/TABLE", help="store the figures of `nodes`")
+    parser.add_argument("--record", metavar="MACHINE", help="store the figures in benchmarks/results")
     given = parser.parse_args()
-    rows = COMPARISONS[given.comparison](given.systems, given.data, given.seeds)
+    run = COMPARISONS[given.comparison]
     if given.record:
-        machine, _, table = given.record.partition("/")
-        command = f"python -m benchmarks.systems {given.comparison} --data {' '.join(given.data)}"
-        tables.record(machine, table, command, rows)
+        if given.comparison not in RECORDED:
+            parser.error(f"--record is for {', '.join(RECORDED)}, not for {given.comparison}")
+        command = f"python -m benchmarks.systems {shlex.join(sys.argv[1:])}"
+        keep = lambda table, row: record(given.record, table, command, [row], KEYS[table])
+        run = partial(run, keep=keep)
+    run(given.systems, given.data, given.seeds)
 
 
 if __name__ == "__main__":
