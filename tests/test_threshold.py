@@ -28,7 +28,11 @@ def micro_f1(model, X, Y, threshold):
 
 
 def best_f1(model, X, Y):
-    return max(micro_f1(model, X, Y, t) for t in np.geomspace(0.005, 1, 120))
+    """Return the best micro-F1 of all thresholds on the scores of a model."""
+    ids, scores = model.top_k(X, 100)
+    right = np.take_along_axis(Y.toarray(), ids, axis=1) > 0
+    hits = np.cumsum(right[ids >= 0][np.argsort(-scores[ids >= 0])])
+    return np.max(2 * hits / (np.arange(1, len(hits) + 1) + Y.nnz))
 
 
 @pytest.mark.parametrize("small", [True, False])
