@@ -13,8 +13,8 @@ LAYERS = (
     {"kernels", "text"},
     {"linear"},
     {"model"},
-    {"search", "tree"},
-    {"one_vs_rest", "predict"},
+    {"search", "one_vs_rest"},
+    {"tree", "predict"},
     {"systems"},
 )
 LAYER = {folder: number for number, layer in enumerate(LAYERS) for folder in layer}

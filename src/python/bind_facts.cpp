@@ -11,6 +11,7 @@
 #include "linear/loss.hpp"
 #include "model/packed_block.hpp"
 #include "one_vs_rest/row_index.hpp"
+#include "one_vs_rest/solve_leaf.hpp"
 #include "one_vs_rest/train_one_vs_rest.hpp"
 #include "predict/rank_blended.hpp"
 #include "python/arrays.hpp"
@@ -55,7 +56,9 @@ void bind_facts(nb::module_& m) {
     m.attr("BLOCK_LABELS") = kBlockChildren;           // classifiers stored and scored together
     m.attr("MIN_SEARCHED_LABELS") = kIndexedLabels;    // from this number on, training finds rows by an index
     m.attr("MAX_SEARCHED_ROWS") = RowIndex::kMaxRows;  // rows that such an index can hold
-    m.attr("MAX_INDEX_LABELS") = kMaxPositions;        // classifiers that a label index can hold
+    m.attr("LARGE_LEAF") = kLargeLeaf;          // labels from which the classifiers of a leaf are one-vs-rest
+    m.attr("FREQUENT_SHARE") = kFrequentShare;  // of the rows, above which a one-vs-rest bias is learnt
+    m.attr("MAX_INDEX_LABELS") = kMaxPositions;                // classifiers that a label index can hold
     m.attr("FROM_TREES") = BlendedRanking::kFromTrees;         // labels of a row that trees score in a blend
     m.attr("FROM_ROW_TREES") = BlendedRanking::kFromRowTrees;  // labels of a row that trees over rows score
     m.def(

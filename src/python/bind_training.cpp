@@ -408,8 +408,8 @@ std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, I
     const Kernels& kernels = bonsai::kernels();
     return std::make_unique<PyClassifierStage>(dataset, 1, [&](const Dataset& data, Pool& pool) {
         check_labels(span(labels), data.n_labels(), false);
-        return one_vs_rest_classifiers(data, span(labels), span(costs), frequent_share, seed, linear, kernels,
-                                       pool, {.forest = old, .n_rows = n_old_rows});
+        return classifiers_of_labels(data, span(labels), span(costs), frequent_share, seed, linear, kernels,
+                                     pool, {.forest = old, .n_rows = n_old_rows});
     });
 }
 
@@ -542,7 +542,7 @@ void bind_training(nb::module_& m) {
         .def_static(
             "bytes_of_labels",
             [](const ProblemSizes& sizes, nb::dict params, unsigned threads, double model_bytes) {
-                return one_vs_rest_bytes(sizes, linear_params(params), threads, model_bytes);
+                return label_classifier_bytes(sizes, linear_params(params), threads, model_bytes);
             },
             "sizes"_a, "params"_a, "threads"_a, "model_bytes"_a, "The same for one classifier per label.")
         .def("leave_weights", &PyClassifierStage::leave_weights,

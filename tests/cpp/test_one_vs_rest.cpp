@@ -204,7 +204,7 @@ void test_units_are_added_by_several_threads() {
     Control control;
     Pool pool(2, control);
     const auto make = [&] {  // all labels count as frequent: small units
-        return one_vs_rest_classifiers(data, order, {}, 0.0, 5, usual(), kernels_named(""), pool);
+        return classifiers_of_labels(data, order, {}, 0.0, 5, usual(), kernels_named(""), pool);
     };
     const auto here = make(), there = make();
     std::vector<Bytes> results(there->n_units());
@@ -417,8 +417,9 @@ void test_active_sets(bool indexed, double scan_cost = 0) {
     std::optional<RowIndex> index;
     CHECK(RowIndex::can_index(slice.rows()) == indexed);
     if (indexed) index.emplace(slice.rows(), pool);
-    OneVsRestContext context(data, rows, index ? &*index : nullptr, labels, costs, 5, params,
-                             kernels_named(""), control);
+    const LabelRows of_labels(data, labels);
+    OneVsRestContext context(of_labels, rows, index ? &*index : nullptr, costs, 5, params, kernels_named(""),
+                             control);
     CHECK(context.scan_cost == static_cast<double>(topics.x.value.size()));
     context.scan_cost = scan_cost;
     ActiveSetSolver solver(context), other(context);

@@ -43,7 +43,7 @@ inline OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32
                                      const LinearParams& params, const Kernels& kernels, Pool& pool,
                                      TrainReport& report) {
     const auto stage =
-        one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool);
+        classifiers_of_labels(data, labels, costs, frequent_share, seed, params, kernels, pool);
     stage->solve_all(pool);
     return stage->finish(pool, report);
 }

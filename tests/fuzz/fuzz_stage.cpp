@@ -65,7 +65,7 @@ struct Trained {
         return classifiers_of_trees(set, trees, 3, kLinear, kernels(), pool);
     }
     std::unique_ptr<ClassifierStage> of_labels() {
-        return one_vs_rest_classifiers(set, labels, {}, 0.4, 3, kLinear, kernels(), pool);
+        return classifiers_of_labels(set, labels, {}, 0.4, 3, kLinear, kernels(), pool);
     }
     std::vector<Bytes> solve(Stage& stage) {
         std::vector<Bytes> found(stage.n_units());

@@ -25,7 +25,7 @@ MAX_POSITIVES = 2e7
 MAX_EXACT_LABELS = 50_000
 MAX_INDEX_LABELS = _core.MAX_INDEX_LABELS
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
-FREQUENT_SHARE = 0.02
+FREQUENT_SHARE = _core.FREQUENT_SHARE
 _LOSSES: Mapping[str, Any] = _core.losses()
 # The factor of C where rows are made of blocks of several texts. Rows have unit length, so that
 # each block is shorter the more there are; C makes up for that. Blocks of one text are much alike, and need

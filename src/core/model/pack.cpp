@@ -133,6 +133,18 @@ PackedNode pack_block(std::span<QuantisedClassifier> classifiers, const Dataset&
     return node;
 }
 
+PackedNode join(std::span<PackedNode> blocks, Pool& pool) {
+    PackedNode node;
+    std::vector<OwnedForest*> parts;
+    for (PackedNode& block : blocks) {
+        node.n_unconverged += block.n_unconverged;
+        node.max_iter = std::max(node.max_iter, block.max_iter);
+        parts.push_back(&block.part);
+    }
+    append(node.part, parts, pool);
+    return node;
+}
+
 void write(const PackedNode& node, ByteWriter& out) {
     out.reserve(node.part.records.size() + node.part.buckets.size() * 4 + 4096);
     out.value(static_cast<uint64_t>(node.n_unconverged));

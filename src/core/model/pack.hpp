@@ -44,6 +44,9 @@ PackedNode pack(std::vector<Solution>& panels, size_t lanes, std::span<const uin
 // Packs classifiers over the columns of some data, kBlockChildren at most, and empties them.
 PackedNode pack_block(std::span<QuantisedClassifier> classifiers, const Dataset& data);
 
+// Joins the blocks of a node, and empties them.
+PackedNode join(std::span<PackedNode> blocks, Pool& pool);
+
 // Serialises a packed node, and reads it: throws std::invalid_argument unless it has n_classes children and
 // arrays of consistent lengths. The contents of records are not checked.
 void write(const PackedNode& node, ByteWriter& out);

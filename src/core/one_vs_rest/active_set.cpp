@@ -19,14 +19,12 @@ constexpr double kMinGradient = 0.2;  // times tol: smaller gradients do not upd
 
 }  // namespace
 
-OneVsRestContext::OneVsRestContext(const Dataset& data, const QuantisedRows& rows, const RowIndex* index,
-                                   std::span<const uint32_t> labels, std::span<const float> costs,
-                                   uint64_t key, const LinearParams& params, const Kernels& kernels,
-                                   const Control& control)
-    : data(data),
+OneVsRestContext::OneVsRestContext(const LabelRows& of_labels, const QuantisedRows& rows,
+                                   const RowIndex* index, std::span<const float> costs, uint64_t key,
+                                   const LinearParams& params, const Kernels& kernels, const Control& control)
+    : of_labels(of_labels),
       rows(rows),
       index(index),
-      labels(labels),
       costs(costs),
       key(key),
       params(params),
@@ -61,7 +59,7 @@ std::vector<uint32_t> ActiveSetSolver::warm_up_rows() {
     std::vector<uint32_t> rows = context_.sample;
     for (const uint32_t row : rows) in_set_[row] = 1;
     for (size_t l = 0; l < n_lanes_; ++l)
-        for (const int32_t row : context_.data.rows_of(context_.labels[lanes_[l].position])) {
+        for (const int32_t row : context_.of_labels.of(lanes_[l].position)) {
             if (!in_set_[row]) rows.push_back(static_cast<uint32_t>(row));
             in_set_[row] = 1;
         }
@@ -106,7 +104,7 @@ void ActiveSetSolver::resume(std::span<ActiveSet* const> sets, const OldClassifi
     load(sets);
     for (size_t l = 0; l < n_lanes_; ++l) {
         ActiveSet& set = lanes_[l];
-        const auto positives = context_.data.rows_of(context_.labels[set.position]);  // ascending
+        const auto positives = context_.of_labels.of(set.position);  // ascending
         set.row.assign(positives.begin(), positives.end());
         set.alpha.assign(set.row.size(), 0.0f);
         set.n_positive = set.row.size();
@@ -137,7 +135,7 @@ float ActiveSetSolver::violation(uint32_t row) const {
 // Starts with the positives and goes through growing parts of the sample, with a pass over the active set
 // after each part. Leaves the weights in w_.
 void ActiveSetSolver::start(ActiveSet& set) {
-    const auto positives = context_.data.rows_of(context_.labels[set.position]);
+    const auto positives = context_.of_labels.of(set.position);
     set.row.assign(positives.begin(), positives.end());
     set.n_positive = positives.size();
     set.alpha.assign(positives.size(), 0.0f);
@@ -151,7 +149,7 @@ void ActiveSetSolver::start(ActiveSet& set) {
 
 // Adds the rows that violate the margin, each with the alpha that removes the violation.
 void ActiveSetSolver::add_violations(ActiveSet& set, std::span<const uint32_t> rows) {
-    const auto positives = context_.data.rows_of(context_.labels[set.position]);
+    const auto positives = context_.of_labels.of(set.position);
     for (size_t r = 0; r < rows.size(); ++r) {
         const uint32_t i = rows[r];
         if (r + 2 < rows.size()) context_.rows.prefetch(rows[r + 2]);
@@ -169,7 +167,7 @@ void ActiveSetSolver::add_violations(ActiveSet& set, std::span<const uint32_t> r
 // The diagonal term that the squared hinge adds to Q_ii: 1 / (2 C_i).
 float ActiveSetSolver::diagonal(uint32_t position, uint32_t row) const {
     const double cost = context_.params.c * (context_.costs.empty() ? 1.0 : double{context_.costs[position]});
-    return static_cast<float>(0.5 / (cost * double{context_.data.weight(row)}));
+    return static_cast<float>(0.5 / (cost * double{context_.of_labels.weight(row)}));
 }
 
 // w_ = the weights of an active set; w_ must be 0.
@@ -186,7 +184,8 @@ void ActiveSetSolver::sum_rows(const ActiveSet& set) {
 void ActiveSetSolver::descend(ActiveSet& set, int round, int max_passes) {
     order_.resize(set.row.size());
     for (size_t m = 0; m < order_.size(); ++m) order_[m] = static_cast<uint32_t>(m);
-    Rng rng(derive(derive(context_.key, context_.labels[set.position]), static_cast<uint64_t>(round)));
+    Rng rng(derive(derive(context_.key, context_.of_labels.labels()[set.position]),
+                   static_cast<uint64_t>(round)));
     const float usual_diagonal = diagonal(set.position, 0);
     set.converged = false;
     for (int p = 0; p < max_passes && !set.converged; ++p) {
@@ -209,7 +208,7 @@ float ActiveSetSolver::pass(ActiveSet& set, float usual_diagonal) {
         const uint32_t m = order_[t], i = set.row[m];
         if (t + 2 < order_.size()) context_.rows.prefetch(set.row[order_[t + 2]]);
         const float y = set.sign(m), a = set.alpha[m];
-        const float extra = context_.data.weighted() ? diagonal(set.position, i) : usual_diagonal;
+        const float extra = context_.of_labels.weighted() ? diagonal(set.position, i) : usual_diagonal;
         const float dot = context_.rows.dot(i, w_.data());
         const bool anchored = m < set.anchor.size();
         const float loss = anchored ? dot - set.anchor[m] : y * (dot + context_.params.fixed_bias) - 1;

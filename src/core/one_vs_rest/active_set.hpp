@@ -16,9 +16,9 @@
 
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
-#include "data/dataset.hpp"
 #include "kernels/kernels.hpp"
 #include "linear/problem.hpp"
+#include "one_vs_rest/label_rows.hpp"
 #include "one_vs_rest/quantised_rows.hpp"
 #include "one_vs_rest/row_index.hpp"
 
@@ -61,14 +61,13 @@ struct ActiveSet {
 
 // Data that all labels share; immutable.
 struct OneVsRestContext {
-    OneVsRestContext(const Dataset& data, const QuantisedRows& rows, const RowIndex* index,
-                     std::span<const uint32_t> labels, std::span<const float> costs, uint64_t key,
-                     const LinearParams& params, const Kernels& kernels, const Control& control);
+    OneVsRestContext(const LabelRows& of_labels, const QuantisedRows& rows, const RowIndex* index,
+                     std::span<const float> costs, uint64_t key, const LinearParams& params,
+                     const Kernels& kernels, const Control& control);
 
-    const Dataset& data;
+    const LabelRows& of_labels;
     const QuantisedRows& rows;
-    const RowIndex* index;  // over the rows; null: all rows are scanned
-    std::span<const uint32_t> labels;
+    const RowIndex* index;         // over the rows; null: all rows are scanned
     std::span<const float> costs;  // factor of C for each label; empty: 1
     uint64_t key;
     const LinearParams& params;

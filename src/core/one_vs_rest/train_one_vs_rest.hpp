@@ -25,18 +25,15 @@ struct OldForest {
 };
 
 // The classifiers of a forest of one tree with one leaf, whose children are `labels` in the order given.
-// `costs` has a factor of C for each label; empty: all 1. With the squared hinge, the dual solver, sparse
-// rows and a bias fixed at -1 or below, labels are solved on active sets (active_set.hpp), except those of
-// more than `frequent_share` of the rows, which learn their bias; a unit is a panel of these or a window of
-// the others. Otherwise the tree is trained as by `classifiers_of_trees`, and std::invalid_argument is thrown
-// unless `costs` is empty. The data must outlive the stage; labels and costs are copied. On active sets,
-// labels with a classifier in `old` start from it.
+// `costs` has a factor of C for each label; empty: all 1. Labels are solved on active sets (active_set.hpp),
+// which can_use_active_sets() must allow, except those of more than `frequent_share` of the rows, which learn
+// their bias; a unit is a panel of these or a window of the others. The data must outlive the stage; labels
+// and costs are copied. Labels with a classifier in `old` start from it.
 std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          std::span<const uint32_t> labels,
                                                          std::span<const float> costs, double frequent_share,
                                                          uint64_t seed, const LinearParams& params,
-                                                         const Kernels& kernels, Pool& pool,
-                                                         OldForest old = {});
+                                                         const Kernels& kernels, OldForest old = {});
 
 // Bytes of this stage if the packed classifiers take model_bytes in total.
 double one_vs_rest_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,

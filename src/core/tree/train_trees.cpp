@@ -7,12 +7,15 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "data/slice.hpp"
 #include "linear/solve.hpp"
 #include "model/pack.hpp"
+#include "one_vs_rest/label_units.hpp"
+#include "one_vs_rest/solve_leaf.hpp"
 
 namespace bonsai {
 namespace {
@@ -193,6 +196,8 @@ class TreeClassifiers final : public ClassifierStage {
         std::vector<uint64_t> costs;
         for (size_t j = 0; j < jobs_.size(); ++j) {
             Job& job = jobs_[j];
+            // Measured on leaves of thousands of labels: beyond so many, further ones cost less.
+            if (is_large(job)) job.cost = job.cost / job.n_classes * std::min(job.n_classes, 2 * kLargeLeaf);
             job.first_unit = units_.size();
             const size_t step = job.node == 0 ? kClassesPerUnit : job.n_classes;
             for (size_t first = 0; first < job.n_classes; first += step)
@@ -269,9 +274,13 @@ class TreeClassifiers final : public ClassifierStage {
             roots_->use(job, scratch, solve_on);
         } else {
             const auto rows = rows_of_node(data_, job, scratch);
-            const Slice slice(data_.x(), rows, data_.factors(), scratch.slice, pool,
-                              eliminates_singletons(params_));
-            solve_on(make_problem(data_, job, rows, slice, scratch), slice);
+            if (is_large(job)) {
+                node = solve_large(job, rows, pool);
+            } else {
+                const Slice slice(data_.x(), rows, data_.factors(), scratch.slice, pool,
+                                  eliminates_singletons(params_));
+                solve_on(make_problem(data_, job, rows, slice, scratch), slice);
+            }
         }
         ByteWriter out;
         if (wanted.as_bytes) write(node, out);
@@ -304,6 +313,20 @@ class TreeClassifiers final : public ClassifierStage {
             return job.cost / job.n_classes * c + job.cost % job.n_classes * c / job.n_classes;
         };
         return up_to(first + n) - up_to(first);
+    }
+
+    bool is_large(const Job& job) const {
+        return job.node != 0 && trees_[job.tree].is_leaf[job.node] &&
+               is_large_leaf(job.n_classes, data_.x().is_dense(), params_);
+    }
+
+    PackedNode solve_large(const Job& job, std::span<const uint32_t> rows, Pool& pool) const {
+        const auto children = trees_[job.tree].children_of(job.node);
+        const std::vector<uint32_t> labels(children.begin(), children.end());
+        ProgressShare progress(pool.control(), job.cost);
+        PackedNode node = solve_leaf(data_, labels, rows, job.key, params_, kernels_, pool, progress);
+        progress.finish();
+        return node;
     }
 
     PackedNode solve(const Job& job, const Unit& unit, const Problem& problem, const Slice& slice,
@@ -343,6 +366,24 @@ std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
     return std::make_unique<TreeClassifiers>(data, std::move(trees), seed, params, kernels, pool);
 }
 
+std::unique_ptr<ClassifierStage> classifiers_of_labels(const Dataset& data, std::span<const uint32_t> labels,
+                                                       std::span<const float> costs, double frequent_share,
+                                                       uint64_t seed, const LinearParams& params,
+                                                       const Kernels& kernels, Pool& pool, OldForest old) {
+    if (can_use_active_sets(data.x().is_dense(), params))
+        return one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels,
+                                       std::move(old));
+    if (!costs.empty())
+        throw std::invalid_argument(
+            "costs of labels need sparse rows, the squared hinge, the dual solver and a bias fixed at -1 or "
+            "below");
+    auto one_leaf = std::make_shared<std::vector<Tree>>();
+    one_leaf->push_back({.child_ptr = {0, static_cast<int64_t>(labels.size())},
+                         .children = {labels.begin(), labels.end()},
+                         .is_leaf = {1}});
+    return classifiers_of_trees(data, std::move(one_leaf), seed, params, kernels, pool);
+}
+
 namespace {
 
 // Solved classes of a unit of a root, before they are packed.
@@ -380,8 +421,10 @@ double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, 
     return jobs + std::max({scratch + solving + results / 2, results + scratch, assembling});
 }
 
-double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
-                             double model_bytes) {
+double label_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
+                              double model_bytes) {
+    if (can_use_active_sets(sizes.dense, params))
+        return one_vs_rest_bytes(sizes, params, threads, model_bytes);
     const double one = panel_bytes(sizes, std::min(double{kMaxLanes}, sizes.n_present), 1, params);
     const double solving =
         root_problem_bytes(sizes, 1) + threads * (one + unpacked_bytes(sizes, model_bytes));

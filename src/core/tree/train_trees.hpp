@@ -13,6 +13,7 @@
 #include "model/classifier_stage.hpp"
 #include "model/forest.hpp"
 #include "model/label_tree.hpp"
+#include "one_vs_rest/train_one_vs_rest.hpp"
 #include "tree/build.hpp"
 
 namespace bonsai {
@@ -29,8 +30,17 @@ std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
 // results leave their weights elsewhere.
 double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
                              const LinearParams& params, unsigned threads, double model_bytes, bool stored);
-// Bytes of this stage for a single leaf with all labels.
-double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
-                             double model_bytes);
+
+// The classifiers of labels against all rows: a forest of one tree with one leaf, whose children are `labels`
+// in the order given. Trained by `one_vs_rest_classifiers` where active sets can be used; otherwise the tree
+// is trained as by `classifiers_of_trees`, and std::invalid_argument is thrown unless `costs` is empty.
+std::unique_ptr<ClassifierStage> classifiers_of_labels(const Dataset& data, std::span<const uint32_t> labels,
+                                                       std::span<const float> costs, double frequent_share,
+                                                       uint64_t seed, const LinearParams& params,
+                                                       const Kernels& kernels, Pool& pool,
+                                                       OldForest old = {});
+// Bytes of this stage if the packed classifiers take model_bytes in total.
+double label_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
+                              double model_bytes);
 
 }  // namespace bonsai
