@@ -31,11 +31,11 @@ cpptest: $(VENV)/.tools
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure
 
 # Malformed model files, texts, results of training, data, commands and requests (tests/fuzz), the core under ASan and UBSan:
-#   make fuzz                          a minute of each target
-#   make fuzz SECONDS=600              longer
-#   make fuzz RUNS=10000000 TARGETS=xc this many executions
+#   make fuzz                          a minute of CPU time for each target
+#   make fuzz SECONDS=600 TARGETS=xc   longer, some targets
+#   make fuzz SECONDS=3600 RECORD=1    added to the table of docs/internals/reliability.md
 fuzz: fuzzbuild $(VENV)/.installed
-	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60) $(if $(RECORD),--record) $(TARGETS)
 
 fuzzbuild: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Debug \

@@ -33,6 +33,7 @@ PARTS = re.compile(r"\b(where|columns|bold|spread|across)\b")
 # Digits after the point, by the end of a column's name; other numbers are shown as they are stored.
 DIGITS = {
     "CPU s": 1,
+    "CPU seconds": 0,
     "training s": 1,
     "one row ms": 2,
     "CPU ms": 2,

@@ -4,7 +4,10 @@
 // checks, and mutations of an input stay close to it.
 #pragma once
 
+#include <sys/time.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -26,9 +29,16 @@ namespace fuzz {
         }                                                                                         \
     } while (false)
 
+constexpr time_t kSeconds = 20;  // of the CPU, for one input
+
 class Input {
   public:
-    Input(const uint8_t* data, size_t size) : left_(data, size) {}
+    Input(const uint8_t* data, size_t size) : left_(data, size) {
+        // libFuzzer limits elapsed time, of which a process may have little
+        static const auto handler = std::signal(SIGPROF, [](int) { std::abort(); });
+        const itimerval limit{{}, {kSeconds, 0}};
+        REQUIRE(handler != SIG_ERR && setitimer(ITIMER_PROF, &limit, nullptr) == 0);
+    }
 
     bool empty() const { return left_.empty(); }
     // Returns zeros after the end of the input.

@@ -1,33 +1,59 @@
-"""``make fuzz``: the targets of libFuzzer and those in Python, for some seconds or inputs each.
+"""``make fuzz``: the targets of libFuzzer and those in Python, for some CPU seconds each.
 
-    .venv/bin/python tests/fuzz/run.py --seconds 60              # all targets
-    .venv/bin/python tests/fuzz/run.py --runs 10000000 forest xc # some
-    .venv/bin/python tests/fuzz/run.py --seconds 60 --keep       # and add what reaches new code to corpora
+    .venv/bin/python tests/fuzz/run.py --seconds 60                      # all targets
+    .venv/bin/python tests/fuzz/run.py --seconds 3600 --record forest xc # some, counted
+
+A target runs in slices, each a process with another seed or with the next inputs. With `--record`, the executions,
+CPU seconds, edges and findings of each slice are added to the table "fuzz" of benchmarks/results; a target at its
+goal does not run; and inputs that reach new code are added to the corpora of the repository at the end.
 
 The corpus of a target of libFuzzer is a text file: an input in hexadecimal digits on each line; `#` begins a
-remark. Every input of it runs first. An input that fails is printed as such a line: add it to the corpus with
-the fix. Inputs of the targets in Python (`targets.py`) have numbers, which go on from `--first`.
+remark. It and what the slices add are in build/fuzz-corpora, and run first in each slice, without being counted. An
+input that fails is printed as such a line: add it to the corpus with the fix. Inputs of the targets in Python
+(`targets.py`) have numbers, and begin at the number of recorded executions.
 """
 
 import argparse
+import fcntl
+import hashlib
+import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
-BUILD = HERE.parents[1] / "build" / "fuzz"
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+from benchmarks import figures
+
+BUILD = ROOT / "build" / "fuzz"
+GROWN = ROOT / "build" / "fuzz-corpora"
 CORPORA = HERE / "corpus"
-MOST_KEPT = 500  # inputs of a corpus
-OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-reduce_inputs=0", "-timeout=20")
-OPTIONS += ("-rss_limit_mb=2048", "-seed=1")
+MOST_KEPT = 500  # inputs of a corpus in the repository
+OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-reduce_inputs=0", "-rss_limit_mb=2048")
 SANITIZERS = {
     "ASAN_OPTIONS": "allocator_may_return_null=1:malloc_context_size=1:quarantine_size_mb=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
+SLICE = 60  # CPU seconds
+ANSWER = 7200  # elapsed seconds of a slice, which may have little of a core; each input has a limit of CPU time
+FAST, MANY, HOUR = 2_000, 10_000_000, 3_600  # goals: MANY executions of FAST a CPU second, or an HOUR of CPU time
+
+
+class Slice(NamedTuple):
+    """What one process of a target did."""
+
+    executions: int
+    seconds: float  # of the CPU
+    edges: int | None
+    finding: str
+    output: str
 
 
 def compiled() -> list[str]:
@@ -35,95 +61,135 @@ def compiled() -> list[str]:
     return sorted(path.name.removeprefix("fuzz_") for path in BUILD.glob("fuzz_*") if path.is_file())
 
 
-def seeds_of(target: str) -> list[bytes]:
-    """Return the inputs of a target's corpus."""
+def write_seeds(target: str, folder: Path) -> None:
+    """Write the inputs of a target's corpus under the names that libFuzzer gives them."""
     path = CORPORA / f"{target}.txt"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [bytes.fromhex(line) for line in (text.split("#")[0].strip() for text in lines) if line]
+    for line in filter(None, (text.split("#")[0].strip() for text in lines)):
+        data = bytes.fromhex(line)
+        (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
 
 
-def keep(target: str, folder: Path) -> None:
-    """Add the smallest inputs of a folder that together reach all that the folder reaches."""
+def keep(target: str) -> None:
+    """Add the inputs to a target's corpus that reach code which its inputs do not."""
     with tempfile.TemporaryDirectory() as name:
-        run(target, "-merge=1", "-use_counters=0", name, str(folder))
-        merged = sorted((path.read_bytes() for path in Path(name).iterdir()), key=lambda b: (len(b), b))
+        write_seeds(target, Path(name))
+        known = set(os.listdir(name))
+        run(str(BUILD / f"fuzz_{target}"), "-merge=1", "-use_counters=0", name, str(GROWN / target))
+        new = sorted(set(os.listdir(name)) - known)[: max(0, MOST_KEPT - len(known))]
+        lines = [Path(name, one).read_bytes().hex() + "\n" for one in new]
     path = CORPORA / f"{target}.txt"
     old = path.read_text() if path.exists() else f"# Inputs of fuzz_{target}.cpp, see run.py\n"
-    known = set(seeds_of(target))
-    new = [data for data in merged if data not in known][: max(0, MOST_KEPT - len(known))]
-    path.write_text(old + "".join(f"{data.hex()}\n" for data in new))
+    path.write_text(old + "".join(lines))
 
 
-def run(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a target."""
-    command = [str(BUILD / f"fuzz_{target}"), *arguments]
-    return subprocess.run(
-        command, env=os.environ | SANITIZERS, capture_output=True, text=True, errors="replace"
+def run(*command: str) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Run a command; return the CPU seconds that it took, and what it said."""
+    used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    begun = used()
+    done = subprocess.run(
+        command, env=os.environ | SANITIZERS, capture_output=True, text=True, errors="replace", timeout=ANSWER
+    )
+    return used() - begun, done
+
+
+def slice_in_core(target: str, runs: int, first: int) -> Slice:
+    """Run a target of libFuzzer with a seed."""
+    folder = GROWN / target
+    folder.mkdir(parents=True, exist_ok=True)
+    write_seeds(target, folder)
+    known = len(os.listdir(folder)) + 1  # libFuzzer begins with an empty input
+    with tempfile.TemporaryDirectory() as name:
+        options = [*OPTIONS, f"-runs={known + runs}", f"-seed={first + 1}", "-print_final_stats=1"]
+        seconds, done = run(
+            str(BUILD / f"fuzz_{target}"), *options, f"-artifact_prefix={name}/", str(folder)
+        )
+        found = [f"{path.name}: {path.read_bytes().hex()}\n" for path in Path(name).iterdir()]
+    number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
+    covered = re.findall(r"cov: (\d+)", done.stderr)
+    return Slice(
+        max(0, int(number[1]) - known) if number else 0,
+        seconds,
+        int(covered[-1]) if covered else None,
+        (found[0][:14] if found else f"exit {done.returncode}") if done.returncode else "",
+        "".join(found) + done.stderr[-6000:],
     )
 
 
-def fuzz_in_python(target: str, arguments: argparse.Namespace) -> bool:
-    """Run a target of `targets.py` and print a line about it; whether nothing failed."""
+def slice_in_python(target: str, runs: int, first: int) -> Slice:
+    """Run a target of `targets.py` from an input on."""
     with tempfile.NamedTemporaryFile() as state:
-        command = [sys.executable, str(HERE / "targets.py"), target, "--state", state.name]
-        command += ["--seconds", str(arguments.seconds), "--runs", str(arguments.runs)]
-        command += ["--first", str(arguments.first)]
-        begun = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        summary = re.search(r"([\d,]+) inputs, .*", done.stdout)
-        reached = int(state.read() or 0)
-    executed = int(summary[1].replace(",", "")) if summary else reached - arguments.first
-    seconds = time.monotonic() - begun
-    failed = done.returncode != 0
-    _tell(target, executed, seconds, "", failed)
-    if failed:
-        print(done.stdout[-6000:] + done.stderr[-6000:])
-        if not summary:
-            print(f"{target}: the process ended at the input --only {reached}")
-    return not failed
+        options = ["--runs", str(runs), "--first", str(first), "--state", state.name]
+        seconds, done = run(sys.executable, str(HERE / "targets.py"), target, *options)
+        reached = int(state.read() or first)
+    places = re.findall(r"^FOUND by --only \d+: (.*? at \S+):", done.stdout, re.M)
+    output = done.stdout[-6000:] + done.stderr[-6000:]
+    if done.returncode and not places:
+        places, runs = [f"--only {reached}"], reached - first
+        output += f"{target}: the process ended at the input --only {reached}\n"
+    return Slice(runs, seconds, None, "; ".join(places), output)
 
 
-def _tell(target: str, executed: int, seconds: float, edges: str, failed: bool) -> None:
-    """Print a line about a target."""
-    rate = executed / seconds
-    result = "FAILED" if failed else "ok"
-    print(f"{target:14} {executed:>12,} {rate:>10,.0f} {edges:>9} {seconds:>8,.0f} {result}", flush=True)
+def stored(target: str) -> figures.Row:
+    """Return what is recorded of a target."""
+    path = figures.RESULTS / "two-cores.json"
+    tables = json.loads(path.read_text())["tables"] if path.exists() else {}
+    rows = tables["fuzz"]["rows"] if "fuzz" in tables else []
+    new = {"target": target, "executions": 0, "CPU seconds": 0.0, "edges": None, "findings": "", "goal %": 0}
+    return next((row for row in rows if row["target"] == target), new)
 
 
-def fuzz(target: str, arguments: argparse.Namespace) -> bool:
-    """Run a target of libFuzzer and print a line about it; whether nothing failed."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, found = Path(name) / "corpus", Path(name) / "found-"
-        folder.mkdir()
-        for number, data in enumerate(seeds_of(target)):
-            (folder / f"{number:04}").write_bytes(data)
-        limits = [f"-runs={arguments.runs}"] if arguments.runs else [f"-max_total_time={arguments.seconds}"]
-        begun = time.monotonic()
-        done = run(
-            target, *OPTIONS, *limits, "-print_final_stats=1", f"-artifact_prefix={found}", str(folder)
-        )
-        seconds = time.monotonic() - begun
-        number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
-        covered = re.findall(r"cov: (\d+)", done.stderr)
-        executed = int(number[1]) if number else 0
-        _tell(target, executed, seconds, covered[-1] if covered else "", done.returncode != 0)
-        for path in found.parent.glob("found-*"):
-            print(f"{path.name}: {path.read_bytes().hex()}")
-        if done.returncode:
-            print(done.stderr[-6000:])
-        if arguments.keep:
-            keep(target, folder)
-        return done.returncode == 0
+def added(row: figures.Row, done: Slice) -> figures.Row:
+    """Return what is recorded of a target with a slice."""
+    executions, seconds = row["executions"] + done.executions, row["CPU seconds"] + done.seconds
+    edges = max(row["edges"] or 0, done.edges or 0) or None
+    known = done.finding in row["findings"]
+    findings = row["findings"] if known else "; ".join(filter(None, [row["findings"], done.finding]))
+    reached = executions / MANY if executions >= FAST * seconds else seconds / HOUR
+    return {
+        **{"target": row["target"], "executions": executions, "CPU seconds": seconds},
+        **{"executions per CPU second": round(executions / seconds), "edges": edges},
+        **{"findings": findings, "goal %": min(100, int(100 * reached))},
+    }
+
+
+def recorded(target: str, done: Slice) -> figures.Row:
+    """Add a slice to the record; other targets may run at the same time."""
+    folder = os.open(figures.RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        row = added(stored(target), done)
+        figures.record("two-cores", "fuzz", "make fuzz RECORD=1", [row], ("target",))
+        return row
+    finally:
+        os.close(folder)
+
+
+def fuzz(
+    target: str, one_slice: Callable[[str, int, int], Slice], seconds: float, record: bool
+) -> bool:
+    """Run a target and print a line about it; whether nothing failed."""
+    before = row = stored(target)
+    rate = row["executions"] / row["CPU seconds"] if row["CPU seconds"] else 100
+    spent, done = 0.0, Slice(0, 0.0, None, "", "")
+    while spent < seconds and not done.finding and not (record and row["goal %"] == 100):
+        done = one_slice(target, int(rate * min(SLICE, seconds - spent)) + 1, row["executions"])
+        row = recorded(target, done) if record else added(row, done)
+        rate = done.executions / done.seconds
+        spent += done.seconds
+    executed = row["executions"] - before["executions"]
+    result = "FAILED" if done.finding else f"{row['goal %']} % of its goal"
+    print(f"{target:14} {executed:>12,} {executed / (spent or 1):>10,.0f} {done.edges or '':>9} {spent:>8,.0f} {result}")
+    print(done.output if done.finding else "", end="", flush=True)
+    return not done.finding
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=int, default=60, help="of each target")
-    parser.add_argument("--runs", type=int, default=0, help="executions of each target, instead of seconds")
-    parser.add_argument("--first", type=int, default=0, help="number of the first input of targets in Python")
-    parser.add_argument("--keep", action="store_true", help="add inputs that reach new code to the corpora")
+    parser.add_argument("--seconds", type=float, default=60, help="of the CPU, for each target")
+    parser.add_argument("--record", action="store_true", help="add to the record, stop at the goal")
     parser.add_argument("targets", nargs="*", help='default: all; "core": those in C++')
     arguments = parser.parse_args()
     in_python = re.findall(r'^    "(\w+)": [\w.]+,$', (HERE / "targets.py").read_text(), re.M)
@@ -132,7 +198,12 @@ def main() -> None:
     if unknown := set(chosen) - set(everything):
         parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
     print(f"{'target':14} {'executions':>12} {'per second':>10} {'coverage':>9} {'seconds':>8}")
-    results = [(fuzz_in_python if one in in_python else fuzz)(one, arguments) for one in chosen]
+    results = []
+    for target in chosen:
+        one_slice = slice_in_python if target in in_python else slice_in_core
+        results.append(fuzz(target, one_slice, arguments.seconds, arguments.record))
+        if arguments.record and target not in in_python:
+            keep(target)
     sys.exit(0 if all(results) else 1)
 
 

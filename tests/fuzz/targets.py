@@ -1,11 +1,11 @@
 """Targets in Python: an input that was changed at random is refused by a ValueError, or gives a valid result.
 
-    .venv/bin/python tests/fuzz/targets.py documents --seconds 60     # inputs 0, 1, …
+    .venv/bin/python tests/fuzz/targets.py documents --runs 10000     # inputs 0, 1, …
     .venv/bin/python tests/fuzz/targets.py documents --only 4711      # one input again, with its traceback
 
 `make fuzz` runs them, and `tests/test_fuzz.py` the first inputs of each. A target is a function of a folder
 that returns ``attempt(rng)``, which makes an input, uses it, and says whether it was accepted. The number of
-an input determines it. Any exception but ValueError, the end of the process, a minute without an answer and
+an input determines it. Any exception but ValueError, the end of the process, a minute of CPU time and
 a gibibyte of memory are findings.
 """
 
@@ -13,6 +13,7 @@ import argparse
 import faulthandler
 import os
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -29,7 +30,7 @@ if __name__ == "__main__":
 from fuzz import calls, data, models
 from fuzz.mutate import Attempt
 
-SECONDS = 60  # for one input
+SECONDS = 60  # of the CPU, for one input
 MEMORY_FOLDER = "/dev/shm"  # files there need no disk
 MEMORY = 1 << 30  # beyond what the process has when the first input is made
 
@@ -68,8 +69,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("target", choices=TARGETS)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--runs", type=int, default=0, help="inputs, instead of seconds")
+    parser.add_argument("--runs", type=int, default=1000, help="inputs")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--only", type=int, help="one input")
     parser.add_argument(
@@ -94,29 +94,21 @@ def main() -> None:
 
 def _fuzz(attempt: Attempt, arguments: argparse.Namespace) -> bool:
     """Make inputs, print a line about them, and each kind of finding once; whether there was none."""
-    begun, number, n_accepted, watched = time.monotonic(), arguments.first, 0, 0.0
-    used = time.process_time()
-    found: set[str] = set()
+    n_accepted, used, found = 0, time.process_time(), set[str]()
     state = os.open(arguments.state, os.O_WRONLY | os.O_CREAT)
-    while (
-        number - arguments.first < arguments.runs
-        if arguments.runs
-        else time.monotonic() - begun < arguments.seconds
-    ):
+    faulthandler.register(signal.SIGPROF, chain=True)  # after the traceback, the signal ends the process
+    for number in range(arguments.first, arguments.first + arguments.runs):
         os.pwrite(state, b"%-12d" % number, 0)
-        if (now := time.monotonic()) > watched + 1:  # which starts a thread
-            watched = now
-            faulthandler.dump_traceback_later(SECONDS, exit=True)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             n_accepted += accepted(attempt, arguments.target, number)
         except Exception as error:
             if (place := place_of(error)) not in found:
                 found.add(place)
                 print(f"FOUND by --only {number}: {place}: {error!r:.300}", flush=True)
-        number += 1
-    faulthandler.cancel_dump_traceback_later()
-    n, used = number - arguments.first, time.process_time() - used
-    print(f"{n:,} inputs, {n_accepted:,} accepted, {used:,.2f} CPU seconds; the next is --first {number}")
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    used = time.process_time() - used
+    print(f"{arguments.runs:,} inputs, {n_accepted:,} accepted, {used:,.2f} CPU seconds")
     return not found
 
 
