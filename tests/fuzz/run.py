@@ -3,14 +3,14 @@
     .venv/bin/python tests/fuzz/run.py --seconds 60                      # all targets
     .venv/bin/python tests/fuzz/run.py --seconds 3600 --record forest xc # some, counted
 
-A target runs in slices, each a process with another seed or with the next inputs. With `--record`, the executions,
-CPU seconds, edges and findings of each slice are added to the table "fuzz" of benchmarks/results; a target at its
-goal does not run; and inputs that reach new code are added to the corpora of the repository at the end.
+A target runs in slices: processes with other seeds, or with the next inputs. `--record` adds the executions,
+CPU seconds, edges and findings of each slice to the table "fuzz" of benchmarks/results, stops at the goal of
+the target, and adds inputs that reach new code to the corpora of the repository.
 
 The corpus of a target of libFuzzer is a text file: an input in hexadecimal digits on each line; `#` begins a
-remark. It and what the slices add are in build/fuzz-corpora, and run first in each slice, without being counted. An
-input that fails is printed as such a line: add it to the corpus with the fix. Inputs of the targets in Python
-(`targets.py`) have numbers, and begin at the number of recorded executions.
+remark. In build/fuzz-corpora it grows; each slice begins with it, without counting it. An input that fails is
+printed as such a line: add it to the corpus with the fix. Inputs of the targets in Python (`targets.py`) have
+numbers, which go on from the recorded executions.
 """
 
 import argparse
@@ -27,13 +27,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import figures
 
-BUILD = ROOT / "build" / "fuzz"
-GROWN = ROOT / "build" / "fuzz-corpora"
+HERE = Path(__file__).parent
+BUILD = figures.ROOT / "build" / "fuzz"
+GROWN = figures.ROOT / "build" / "fuzz-corpora"
 CORPORA = HERE / "corpus"
 MOST_KEPT = 500  # inputs of a corpus in the repository
 OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-reduce_inputs=0", "-rss_limit_mb=2048")
@@ -42,8 +41,9 @@ SANITIZERS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
 SLICE = 60  # CPU seconds
-ANSWER = 7200  # elapsed seconds of a slice, which may have little of a core; each input has a limit of CPU time
-FAST, MANY, HOUR = 2_000, 10_000_000, 3_600  # goals: MANY executions of FAST a CPU second, or an HOUR of CPU time
+LONGEST = 7200  # elapsed seconds of a slice, against deadlocks; each input has a limit of CPU time
+MANY, HOUR = 10_000_000, 3_600  # goals: executions, or CPU seconds of targets below
+FAST = 2_000  # executions a CPU second
 
 
 class Slice(NamedTuple):
@@ -88,7 +88,12 @@ def run(*command: str) -> tuple[float, subprocess.CompletedProcess[str]]:
     used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     begun = used()
     done = subprocess.run(
-        command, env=os.environ | SANITIZERS, capture_output=True, text=True, errors="replace", timeout=ANSWER
+        command,
+        env=os.environ | SANITIZERS,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=LONGEST,
     )
     return used() - begun, done
 
@@ -101,19 +106,13 @@ def slice_in_core(target: str, runs: int, first: int) -> Slice:
     known = len(os.listdir(folder)) + 1  # libFuzzer begins with an empty input
     with tempfile.TemporaryDirectory() as name:
         options = [*OPTIONS, f"-runs={known + runs}", f"-seed={first + 1}", "-print_final_stats=1"]
-        seconds, done = run(
-            str(BUILD / f"fuzz_{target}"), *options, f"-artifact_prefix={name}/", str(folder)
-        )
+        seconds, done = run(str(BUILD / f"fuzz_{target}"), *options, f"-artifact_prefix={name}/", str(folder))
         found = [f"{path.name}: {path.read_bytes().hex()}\n" for path in Path(name).iterdir()]
     number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
-    covered = re.findall(r"cov: (\d+)", done.stderr)
-    return Slice(
-        max(0, int(number[1]) - known) if number else 0,
-        seconds,
-        int(covered[-1]) if covered else None,
-        (found[0][:14] if found else f"exit {done.returncode}") if done.returncode else "",
-        "".join(found) + done.stderr[-6000:],
-    )
+    executed = max(0, int(number[1]) - known) if number else 0
+    edges = max(map(int, re.findall(r"cov: (\d+)", done.stderr)), default=None)
+    finding = "".join(found)[:14] or f"exit code {done.returncode}" if done.returncode else ""
+    return Slice(executed, seconds, edges, finding, "".join(found) + done.stderr[-6000:])
 
 
 def slice_in_python(target: str, runs: int, first: int) -> Slice:
@@ -122,12 +121,12 @@ def slice_in_python(target: str, runs: int, first: int) -> Slice:
         options = ["--runs", str(runs), "--first", str(first), "--state", state.name]
         seconds, done = run(sys.executable, str(HERE / "targets.py"), target, *options)
         reached = int(state.read() or first)
-    places = re.findall(r"^FOUND by --only \d+: (.*? at \S+):", done.stdout, re.M)
+    found = re.findall(r"^FOUND by --only \d+: (.*? at \S+):", done.stdout, re.M)
     output = done.stdout[-6000:] + done.stderr[-6000:]
-    if done.returncode and not places:
-        places, runs = [f"--only {reached}"], reached - first
+    if " inputs, " not in done.stdout:
+        found, runs = [*found, f"--only {reached}"], reached - first
         output += f"{target}: the process ended at the input --only {reached}\n"
-    return Slice(runs, seconds, None, "; ".join(places), output)
+    return Slice(runs, seconds, None, "; ".join(found), output)
 
 
 def stored(target: str) -> figures.Row:
@@ -135,26 +134,25 @@ def stored(target: str) -> figures.Row:
     path = figures.RESULTS / "two-cores.json"
     tables = json.loads(path.read_text())["tables"] if path.exists() else {}
     rows = tables["fuzz"]["rows"] if "fuzz" in tables else []
-    new = {"target": target, "executions": 0, "CPU seconds": 0.0, "edges": None, "findings": "", "goal %": 0}
-    return next((row for row in rows if row["target"] == target), new)
+    nothing = {"executions": 0, "CPU seconds": 0.0, "edges": None, "findings": "", "goal %": 0}
+    return next((row for row in rows if row["target"] == target), {"target": target} | nothing)
 
 
 def added(row: figures.Row, done: Slice) -> figures.Row:
-    """Return what is recorded of a target with a slice."""
+    """Return the record of a target after a slice."""
     executions, seconds = row["executions"] + done.executions, row["CPU seconds"] + done.seconds
-    edges = max(row["edges"] or 0, done.edges or 0) or None
-    known = done.finding in row["findings"]
-    findings = row["findings"] if known else "; ".join(filter(None, [row["findings"], done.finding]))
+    findings = [row["findings"], "" if done.finding in row["findings"] else done.finding]
     reached = executions / MANY if executions >= FAST * seconds else seconds / HOUR
     return {
         **{"target": row["target"], "executions": executions, "CPU seconds": seconds},
-        **{"executions per CPU second": round(executions / seconds), "edges": edges},
-        **{"findings": findings, "goal %": min(100, int(100 * reached))},
+        "executions per CPU second": round(executions / seconds),
+        "edges": max(row["edges"] or 0, done.edges or 0) or None,
+        **{"findings": "; ".join(filter(None, findings)), "goal %": min(100, int(100 * reached))},
     }
 
 
 def recorded(target: str, done: Slice) -> figures.Row:
-    """Add a slice to the record; other targets may run at the same time."""
+    """Add a slice to the record of a target, which several processes may do; return the record."""
     folder = os.open(figures.RESULTS, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -165,21 +163,17 @@ def recorded(target: str, done: Slice) -> figures.Row:
         os.close(folder)
 
 
-def fuzz(
-    target: str, one_slice: Callable[[str, int, int], Slice], seconds: float, record: bool
-) -> bool:
+def fuzz(target: str, one_slice: Callable[..., Slice], seconds: float, record: bool) -> bool:
     """Run a target and print a line about it; whether nothing failed."""
     before = row = stored(target)
-    rate = row["executions"] / row["CPU seconds"] if row["CPU seconds"] else 100
+    rate = row["executions"] / row["CPU seconds"] if row["executions"] else 100
     spent, done = 0.0, Slice(0, 0.0, None, "", "")
     while spent < seconds and not done.finding and not (record and row["goal %"] == 100):
         done = one_slice(target, int(rate * min(SLICE, seconds - spent)) + 1, row["executions"])
         row = recorded(target, done) if record else added(row, done)
-        rate = done.executions / done.seconds
-        spent += done.seconds
-    executed = row["executions"] - before["executions"]
-    result = "FAILED" if done.finding else f"{row['goal %']} % of its goal"
-    print(f"{target:14} {executed:>12,} {executed / (spent or 1):>10,.0f} {done.edges or '':>9} {spent:>8,.0f} {result}")
+        rate, spent = done.executions / done.seconds, spent + done.seconds
+    n, result = row["executions"] - before["executions"], "FAILED" if done.finding else "ok"
+    print(f"{target:14} {n:>12,} {n / (spent or 1):>10,.0f} {done.edges or '':>9} {spent:>8,.0f} {result}")
     print(done.output if done.finding else "", end="", flush=True)
     return not done.finding
 
