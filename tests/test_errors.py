@@ -453,6 +453,7 @@ def test_files_that_are_not_there(tmp_path):
         lambda arrays, metadata: arrays.update({"trees.bias": arrays["trees.bias"][:-1]}),
         lambda arrays, metadata: arrays.update({"trees.bias": arrays["trees.bias"].astype(np.float64)}),
         lambda arrays, metadata: arrays.update({"trees.children": arrays["trees.children"] + 100}),
+        lambda arrays, metadata: arrays.update({"trees.shift": arrays["trees.shift"] + np.uint8(17)}),
         lambda arrays, metadata: arrays.update({"labels.names": np.zeros(3, np.uint8)}),
         texts("labels.names", np.zeros(3, np.uint8), np.arange(13)),
         texts("labels.names", np.full(12, 255, np.uint8), np.arange(13)),
