@@ -168,7 +168,7 @@ def fuzz(target: str, one_slice: Callable[..., Slice], seconds: float, record: b
     before = row = stored(target)
     rate = row["executions"] / row["CPU seconds"] if row["executions"] else 100
     spent, done = 0.0, Slice(0, 0.0, None, "", "")
-    while spent < seconds and not done.finding and not (record and row["goal %"] == 100):
+    while spent < 0.9 * seconds and not done.finding and not (record and row["goal %"] == 100):
         done = one_slice(target, int(rate * min(SLICE, seconds - spent)) + 1, row["executions"])
         row = recorded(target, done) if record else added(row, done)
         rate, spent = done.executions / done.seconds, spent + done.seconds
