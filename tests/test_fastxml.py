@@ -100,11 +100,37 @@ def test_sides_are_those_of_the_reference(seed, weighted):
 # --- the classifier of a node ---
 
 
-def l1_logistic(X, s, C=1.0, weights=(), tol=1e-7, max_iter=500, rows=None):
-    data = dataset(X, np.ones((X.shape[0], 1)), weights)
-    rows = np.arange(X.shape[0], dtype=np.uint32) if rows is None else np.asarray(rows, np.uint32)
-    node = _core_testing.NodeSolver(data)
-    return _core_testing.l1_logistic(data, node, rows, np.asarray(s, np.int8), C, tol, max_iter)
+def node_of(solver, n, *divisions):
+    """Divide a node of n rows as in a tree, into its rows at the given places, these again, and so on."""
+    for places in divisions:
+        right = np.zeros(n, np.uint8)
+        right[places] = 1
+        solver.set_parent()
+        solver.divide(right)
+        n = len(places)
+    return solver
+
+
+def l1_logistic(X, s, C=1.0, weights=(), tol=1e-7, max_iter=500, divisions=()):
+    solver = _core_testing.NodeSolver(dataset(X, np.ones((X.shape[0], 1)), weights), C)
+    return node_of(solver, X.shape[0], *divisions).solve(np.asarray(s, np.int8), tol, max_iter)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.2, 0.4, 1.0])  # sparse columns, both, both, dense ones
+def test_columns_of_a_node_are_those_of_its_rows(density):
+    rng = np.random.default_rng(int(100 * density))
+    X = random_csr((200, 60), density=density, rng=rng).astype(np.float32)
+    X.data[::3] *= -1
+    least = 0.5  # 1 / (C × the largest weight)
+    solver = _core_testing.NodeSolver(dataset(X, np.ones((200, 1)), [1.0] * 199 + [4.0]), 0.5)
+    rows = X.toarray()
+    for n in (200, 120, 119, 40, 3, 1):
+        if n < 200:
+            places = np.sort(rng.choice(len(rows), n, replace=False))
+            node_of(solver, len(rows), places)
+            rows = rows[places]
+        kept = np.abs(rows.astype(np.float64)).sum(axis=0) > least
+        assert np.array_equal(solver.matrix(), rows * kept)
 
 
 def test_l1_logistic_of_a_bias_alone_has_a_closed_form():
@@ -136,14 +162,17 @@ def test_l1_logistic_reaches_the_objective_of_the_reference(seed, C, negative):
     assert objective == pytest.approx(best, rel=1e-5)
 
 
-@pytest.mark.parametrize("n_rows", [80, 40, 12])  # all rows, many of them, few of them
-def test_a_node_of_some_rows_is_solved_like_these_rows_alone(n_rows):
-    rng = np.random.default_rng(n_rows)
+@pytest.mark.parametrize("sizes", [(40,), (12,), (60, 30), (70, 20, 12)])
+def test_a_node_of_some_rows_is_solved_like_these_rows_alone(sizes):
+    rng = np.random.default_rng(sum(sizes))
     X = random_csr((80, 30), density=0.4, rng=rng)
-    rows = np.sort(rng.choice(80, n_rows, replace=False))
-    s = np.where(rng.random(n_rows) < 0.5, 1, -1)
+    rows, divisions = np.arange(80), []
+    for n in sizes:
+        divisions.append(np.sort(rng.choice(len(rows), n, replace=False)))
+        rows = rows[divisions[-1]]
+    s = np.where(rng.random(len(rows)) < 0.5, 1, -1)
     weights = rng.integers(1, 4, 80).astype(float)
-    w, bias, objective, _ = l1_logistic(X, s, 5.0, weights, rows=rows)
+    w, bias, objective, _ = l1_logistic(X, s, 5.0, weights, divisions=divisions)
     alone = l1_logistic(X[rows], s, 5.0, weights[rows])
     assert objective == pytest.approx(alone[2], rel=1e-6)
     found = reference.l1_objective(X[rows].toarray(), s, 5.0 * weights[rows], w.astype(float), bias)
@@ -153,14 +182,15 @@ def test_a_node_of_some_rows_is_solved_like_these_rows_alone(n_rows):
 def test_a_node_after_others_is_solved_like_the_first():
     X, Y = clustered(n=400)
     data = dataset(X, Y)
-    used = _core_testing.NodeSolver(data)
+    used = _core_testing.NodeSolver(data, 1.0)
+    used.set_parent()
     for part in (1, 4, 2, 4, 1):  # all rows, few of them, many of them
-        rows = np.arange(0, 400, part, dtype=np.uint32)
+        rows = np.arange(0, 400, part)
+        right = np.isin(np.arange(400), rows).astype(np.uint8)
         s = np.where(Y.toarray()[rows, part] > 0, 1, -1).astype(np.int8)
-        after, alone = (
-            _core_testing.l1_logistic(data, solver, rows, s, 1.0, 1e-3, 100)
-            for solver in (used, _core_testing.NodeSolver(data))
-        )
+        used.divide(right)
+        after = used.solve(s, 1e-3, 100)
+        alone = node_of(_core_testing.NodeSolver(data, 1.0), 400, rows).solve(s, 1e-3, 100)
         assert after[0].any() and after[0].tobytes() == alone[0].tobytes() and after[1:] == alone[1:]
 
 

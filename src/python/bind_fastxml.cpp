@@ -36,7 +36,7 @@ nb::dict train(const PyDataset& dataset, const std::optional<In<float>>& label_w
     const auto weights = label_weights ? span(*label_weights) : std::span<const float>();
     OwnedRowTrees grown;
     run_watched(threads, progress,
-                [&](Pool& pool) { grown = train_fastxml(dataset.data(), weights, params, pool); });
+                [&](Pool& pool) { grown = train_fastxml(dataset.data(), weights, params, kernels(), pool); });
     nb::dict arrays;
     for_each_row_tree_array([&](const char* name, auto& array) { arrays[name] = to_numpy(std::move(array)); },
                             grown);

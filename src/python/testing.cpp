@@ -70,28 +70,64 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
                           to_numpy(std::move(bias)), to_numpy(std::move(n_iter)));
 }
 
-// The columns of all rows, and the memory that is used again for each node, as in training.
-struct NodeSolver {
-    explicit NodeSolver(const Dataset& data) : all(data), columns(data, all) {}
-    const Columns all;
-    NodeColumns columns;
-    L1Logistic solver;
-};
+// The solver of a node and its columns, in memory that nodes use one after the other, as in training.
+class NodeSolver {
+  public:
+    NodeSolver(const Dataset& data, double c)
+        : data_(data),
+          c_(c),
+          all_(data, c),
+          memory_{all_.memory_of_tree(), all_.memory_of_tree()},
+          divider_(all_),
+          solver_(kernels()) {
+        rows_.resize(data.n_rows());
+        std::iota(rows_.begin(), rows_.end(), 0u);
+        columns_ = all_.root();
+        set_parent();
+    }
+    // The node is the parent of those that `divide` makes.
+    void set_parent() {
+        parent_ = columns_;
+        rows_of_parent_ = rows_;
+        std::swap(memory_[0], memory_[1]);
+    }
+    // Makes the right child of the parent the node. The parent stays.
+    void divide(In<uint8_t> right) {
+        columns_ = std::move(divider_.divide(parent_, span(right), memory_[0])[1]);
+        rows_.clear();
+        for (size_t i = 0; i < right.size(); ++i)
+            if (right.data()[i]) rows_.push_back(rows_of_parent_[i]);
+    }
+    // The rows of the node, with 0 in columns that get no weight.
+    nb::object matrix() const {
+        std::vector<float> x(rows_.size() * data_.n_features(), 0.0f);
+        for (size_t j = 0; j < columns_.size(); ++j)
+            columns_.for_each(j, [&](size_t i, float value) {
+                x[i * data_.n_features() + data_.feature_of(columns_.feature(j))] = value;
+            });
+        return to_numpy(std::move(x), {rows_.size(), data_.n_features()});
+    }
+    // L1-regularised logistic regression: (weights of all features, bias, objective, iterations).
+    nb::tuple solve(In<int8_t> signs, double tol, int max_iter) {
+        std::vector<float> cost(rows_.size()), w(data_.n_features(), 0.0f);
+        for (size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(c_ * data_.weight(rows_[i]));
+        Control control;
+        solver_.solve(columns_, span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
+        for (size_t j = 0; j < columns_.size(); ++j)
+            w[data_.feature_of(columns_.feature(j))] = solver_.weights()[j];
+        return nb::make_tuple(to_numpy(std::move(w)), solver_.bias(), solver_.objective(), solver_.n_iter());
+    }
 
-// L1-regularised logistic regression on some rows, as a node of FastXML solves it: (weights of all features,
-// bias, objective, iterations). `node` is of the same data set.
-nb::tuple l1_logistic(const PyDataset& dataset, NodeSolver& node, In<uint32_t> rows, In<int8_t> signs,
-                      double c, double tol, int max_iter) {
-    const Dataset& data = dataset.data();
-    auto& [all, columns, solver] = node;
-    std::vector<float> cost(rows.size()), w(data.n_features(), 0.0f);
-    for (size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(c * data.weight(rows.data()[i]));
-    Control control;
-    solver.solve(columns, span(rows), span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
-    for (size_t j = 0; j < columns.size(); ++j)
-        w[data.feature_of(columns.features()[j])] = solver.weights()[j];
-    return nb::make_tuple(to_numpy(std::move(w)), solver.bias(), solver.objective(), solver.n_iter());
-}
+  private:
+    const Dataset& data_;
+    const double c_;
+    const TreeColumns all_;
+    std::array<ColumnMemory, 2> memory_;  // of the node, of the parent
+    ColumnDivider divider_;
+    L1Logistic solver_;
+    NodeColumns columns_, parent_;
+    std::vector<uint32_t> rows_, rows_of_parent_;
+};
 
 // The sides of all rows after FastXML's rounds, starting from the given sides.
 nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> label_weights,
@@ -122,10 +158,14 @@ NB_MODULE(_core_testing, m) {
     nb::class_<NodeSolver>(m, "NodeSolver")
         .def(
             "__init__",
-            [](NodeSolver* self, const PyDataset& dataset) { new (self) NodeSolver(dataset.data()); },
-            "dataset"_a, nb::keep_alive<1, 2>());
-    m.def("l1_logistic", l1_logistic, "dataset"_a, "node"_a, "rows"_a.noconvert(), "signs"_a.noconvert(),
-          "C"_a, "tol"_a, "max_iter"_a);
+            [](NodeSolver* self, const PyDataset& dataset, double c) {
+                new (self) NodeSolver(dataset.data(), c);
+            },
+            "dataset"_a, "C"_a, nb::keep_alive<1, 2>())
+        .def("set_parent", &NodeSolver::set_parent)
+        .def("divide", &NodeSolver::divide, "right"_a.noconvert())
+        .def("matrix", &NodeSolver::matrix)
+        .def("solve", &NodeSolver::solve, "signs"_a.noconvert(), "tol"_a, "max_iter"_a);
     m.def("divide_by_ranking", divide_by_ranking, "dataset"_a, "label_weights"_a.noconvert().none(),
           "sides"_a.noconvert(), "by_ranking"_a = true);
     m.def("project_pairs", projected, "a"_a.noconvert(), "b"_a.noconvert(), "c"_a, "largest"_a = false);

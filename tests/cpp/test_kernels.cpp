@@ -230,6 +230,51 @@ void test_lane_loops(const Kernels& k, size_t width) {
     }
 }
 
+void test_columns(const Kernels& k, size_t n) {
+    Rng rng(n + 3);
+    const auto a = random_panel(n, rng), b = random_panel(n, rng);
+    auto y = random_panel(n, rng);
+    const auto before = y;
+    double dot = 0, squares = 0, size = 0;
+    for (size_t i = 0; i < n; ++i) {
+        dot += double{a[i]} * b[i];
+        squares += double{a[i]} * a[i] * b[i];
+        size += std::abs(a[i] * b[i]) + std::abs(a[i] * a[i] * b[i]);
+    }
+    CHECK(std::abs(k.dot(a.data(), b.data(), n) - dot) <= 1e-6 * size);
+    CHECK(std::abs(k.dot_squares(a.data(), b.data(), n) - squares) <= 1e-6 * size);
+    k.add_product(y.data(), a.data(), b.data(), -0.75f, n);
+    bool good = true;
+    for (size_t i = 0; i < n; ++i) good &= close(y[i], before[i] - 0.75 * a[i] * b[i]);
+    CHECK(good);
+}
+
+void test_logistic_rows(const Kernels& k, size_t n) {
+    Rng rng(n + 4);
+    const auto random = random_panel(2 * n, rng);
+    std::vector<float> sign(n), cost(n), margin(n), direction(n), residual(n + 1, 9), curvature(n + 1, 9);
+    double loss = 0;
+    bool good = true;
+    for (size_t i = 0; i < n; ++i) {
+        sign[i] = rng.below(2) ? 1.0f : -1.0f;
+        cost[i] = i == 7 ? 1e-37f : 0.5f + static_cast<float>(rng.below(3));
+        margin[i] = i == 11 ? -60.0f : i == 12 ? 60.0f : 5 * random[i];
+        direction[i] = random[n + i];
+    }
+    const LogisticRows rows{sign.data(), cost.data(), margin.data(), direction.data(), n, 1e-12f};
+    const double found = k.logistic_rows(rows, 0.5f, residual.data(), curvature.data());
+    for (size_t i = 0; i < n; ++i) {
+        const double z = sign[i] * (margin[i] + 0.5 * direction[i]), wrong = 1 / (1 + std::exp(z));
+        loss += cost[i] * (std::log1p(std::exp(-std::abs(z))) + std::max(0.0, -z));
+        const double rounding = 3e-7 * (1 + std::abs(z)) * wrong * cost[i] + 1e-44;
+        const double curve = std::max({cost[i] * wrong * (1 - wrong), 1e-12 * cost[i], 1.17549435e-38});
+        good &= std::abs(residual[i] + double{cost[i]} * sign[i] * wrong) <= rounding;
+        good &= curvature[i] > 0 && std::abs(curvature[i] - curve) <= 1e-5 * cost[i];
+    }
+    CHECK(good && residual[n] == 9 && curvature[n] == 9);
+    CHECK(std::abs(found - loss) <= 1e-6 * loss);
+}
+
 // A panel in the initial state of a pass, and the same pass as plain loops in double.
 struct PassState {
     PassState(const TestRows& rows, size_t width, bool logistic, bool learn_bias, Rng& rng)
@@ -469,7 +514,11 @@ void test_wider_panel(const Kernels& k, bool logistic) {
 int main() {
     test_names();
     for (const Kernels* k : all_kernels()) {
-        for (const size_t n : {0u, 5u, 16u, 77u, 320u}) test_find(*k, n);
+        for (const size_t n : {0u, 5u, 16u, 77u, 320u}) {
+            test_find(*k, n);
+            test_columns(*k, n);
+            test_logistic_rows(*k, n);
+        }
         for (const size_t width : kWidths) {
             test_margins_and_scatter(*k, width);
             test_lane_loops(*k, width);

@@ -32,7 +32,7 @@ OwnedRowTrees trained() {
                           .gain = SideGain::kRank,
                           .solver = {.tol = 0.01, .max_iter = 10},
                           .seed = 1},
-                         pool);
+                         kernels(), pool);
 }
 
 struct Means {

@@ -41,7 +41,8 @@ Parts made(size_t n_features, bool one_tree) {
     x.n_features = n_features;
     parts.row_trees = train_fastxml(
         Dataset(x, rows.label_ptr, rows.labels, fuzz::kLabels, {}, true), {},
-        {.n_trees = 2, .max_leaf_rows = 4, .max_leaf_labels = 5, .solver = {.max_iter = 5}, .seed = 1}, pool);
+        {.n_trees = 2, .max_leaf_rows = 4, .max_leaf_labels = 5, .solver = {.max_iter = 5}, .seed = 1},
+        kernels(), pool);
     return parts;
 }
 

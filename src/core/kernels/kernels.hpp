@@ -78,6 +78,13 @@ struct BitmapWeights {
 };
 inline constexpr size_t kBitmapReadable = 16 + 128 + 16;
 
+// n each.
+struct LogisticRows {
+    const float *sign, *cost, *margin, *direction;
+    size_t n;
+    float least_curvature;  // as a part of the cost; also, none is 0
+};
+
 struct Kernels {
     const char* name;
 
@@ -98,6 +105,17 @@ struct Kernels {
                       const float* step);
     // Bit l of the result: |w[l]| > threshold
     uint64_t (*lanes_above)(const float* w, size_t width, float threshold);
+
+    // --- FastXML: values of rows, columns with a value for each row ---
+
+    // The sum of cost · log(1 + exp(−z)), z = sign · (margin + step · direction), and its first and second
+    // derivatives with respect to the margins
+    double (*logistic_rows)(const LogisticRows& rows, float step, float* residual, float* curvature);
+    // Σ a[i] · b[i] and Σ a[i]² · b[i]
+    float (*dot)(const float* a, const float* b, size_t n);
+    float (*dot_squares)(const float* a, const float* b, size_t n);
+    // y[i] += factor · a[i] · b[i]
+    void (*add_product)(float* y, const float* a, const float* b, float factor, size_t n);
 
     // --- K-means and prediction: panels of int8. Integer sums are the same on every machine ---
 

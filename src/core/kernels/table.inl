@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #ifdef __AVX2__
@@ -19,6 +20,7 @@ namespace {
 #include "kernels/vector.inl"
 #include "kernels/panel.inl"
 #include "kernels/dual.inl"
+#include "kernels/columns.inl"
 #include "kernels/quantised.inl"
 #include "kernels/one_vs_rest.inl"
 #include "kernels/prediction.inl"
@@ -48,6 +50,10 @@ const Kernels BONSAI_KERNELS = {
                     double* out) { for_width(width, [&]<size_t NV>() { lane_dots<NV>(a, b, n, out); }); },
     .lane_axpy = lane_axpy,
     .lanes_above = lanes_above,
+    .logistic_rows = logistic_rows,
+    .dot = dot,
+    .dot_squares = dot_squares,
+    .add_product = add_product,
     .quantise_int8 = quantise_int8,
     .accumulate_int8 = accumulate_int8,
     .scan_quantised = scan_quantised,

@@ -7,6 +7,7 @@
 
 #include "base/parallel.hpp"
 #include "data/dataset.hpp"
+#include "kernels/kernels.hpp"
 #include "predict/row_trees.hpp"
 #include "systems/fastxml_split.hpp"
 #include "systems/l1_logistic.hpp"
@@ -26,6 +27,6 @@ struct FastXmlParams {
 // label_weights: none (FastXML), or one for each label in (0, 1], by which its occurrences are weighted
 // (PfastXML).
 OwnedRowTrees train_fastxml(const Dataset& data, std::span<const float> label_weights,
-                            const FastXmlParams& params, Pool& pool);
+                            const FastXmlParams& params, const Kernels& kernels, Pool& pool);
 
 }  // namespace bonsai

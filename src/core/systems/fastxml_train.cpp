@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 struct Range {
     size_t begin, end;
     uint64_t key;
+    NodeColumns columns;
 };
 
 // The result of training a node: weights, or the labels of a leaf.
@@ -21,31 +23,35 @@ struct Grown {
     std::vector<int32_t> ids;
     std::vector<float> values;
     float bias = 0;
+    std::array<NodeColumns, 2> columns;  // of the children, unless both are leaves
 };
 
 // Grows nodes; one object per worker.
 class Grower {
   public:
-    Grower(const Dataset& data, const Columns& columns, std::span<const float> label_weights,
-           const FastXmlParams& params)
+    Grower(const Dataset& data, const TreeColumns& columns, std::span<const float> label_weights,
+           const FastXmlParams& params, const Kernels& kernels)
         : data_(data),
           label_weights_(label_weights),
           params_(params),
           split_(data, label_weights, params.gain),
-          columns_(data, columns),
+          divider_(columns),
+          solver_(kernels),
           sums_(data.n_labels(), 0.0) {}
 
-    // Rows of the node; they are reordered by child.
-    Grown grow(std::span<uint32_t> rows, uint64_t key, const Control& control) {
+    // Rows of the node, which are reordered by child, and their columns, in `memory` or of all rows.
+    Grown grow(std::span<uint32_t> rows, const NodeColumns& columns, uint64_t key, ColumnMemory& memory,
+               const Control& control) {
         control.check();
         Grown grown;
-        if (rows.size() > params_.max_leaf_rows) divide(rows, key, control, grown);
+        if (rows.size() > params_.max_leaf_rows) divide(rows, columns, key, memory, control, grown);
         if (grown.is_leaf) make_leaf(rows, grown);
         return grown;
     }
 
   private:
-    void divide(std::span<uint32_t> rows, uint64_t key, const Control& control, Grown& grown) {
+    void divide(std::span<uint32_t> rows, const NodeColumns& columns, uint64_t key, ColumnMemory& memory,
+                const Control& control, Grown& grown) {
         Rng rng(derive(key, kForClustering));
         side_.resize(rows.size());
         for (int8_t& side : side_) side = rng.next() >> 63 ? 1 : -1;
@@ -55,8 +61,8 @@ class Grower {
         cost_.resize(rows.size());
         for (size_t i = 0; i < rows.size(); ++i)
             cost_[i] = static_cast<float>(params_.c * data_.weight(rows[i]));
-        solver_.solve(columns_, rows, side_, cost_, params_.solver, Rng(derive(key, kForSolver)), control);
-        const size_t middle = divide_by_margin(rows);
+        solver_.solve(columns, side_, cost_, params_.solver, Rng(derive(key, kForSolver)), control);
+        const size_t middle = divide_by_margin(rows, columns);
         if (middle == 0 || middle == rows.size()) return;
         grown.is_leaf = false;
         grown.middle = middle;
@@ -65,20 +71,26 @@ class Grower {
             grown.ids.push_back(static_cast<int32_t>(data_.feature_of(feature)));
             grown.values.push_back(solver_.weights()[j]);
         }
+        if (std::max(middle, rows.size() - middle) > params_.max_leaf_rows)
+            grown.columns = divider_.divide(columns, is_right_, memory);
     }
     // Margins are summed in the same order as in prediction: training rows reach the leaves they belong to.
-    size_t divide_by_margin(std::span<uint32_t> rows) {
+    size_t divide_by_margin(std::span<uint32_t> rows, const NodeColumns& columns) {
         margin_.assign(rows.size(), double{solver_.bias()});
         used_.clear();
-        for (size_t j = 0; j < columns_.size(); ++j)
-            if (solver_.weights()[j] != 0) used_.emplace_back(columns_.features()[j], j);
+        for (size_t j = 0; j < columns.size(); ++j)
+            if (solver_.weights()[j] != 0) used_.emplace_back(columns.feature(j), j);
         std::sort(used_.begin(), used_.end());
-        for (const auto& [feature, j] : used_)
-            for (const auto& e : columns_[j]) margin_[e.row] += double{solver_.weights()[j]} * e.value;
+        for (const auto& [feature, j] : used_) {
+            const double weight = solver_.weights()[j];
+            columns.for_each(j, [&](size_t i, float value) { margin_[i] += weight * value; });
+        }
+        is_right_.resize(rows.size());
         right_.clear();
         size_t n_left = 0;
         for (size_t i = 0; i < rows.size(); ++i) {
-            if (margin_[i] > 0)
+            is_right_[i] = margin_[i] > 0;
+            if (is_right_[i])
                 right_.push_back(rows[i]);
             else
                 rows[n_left++] = rows[i];
@@ -114,11 +126,12 @@ class Grower {
     std::span<const float> label_weights_;
     const FastXmlParams& params_;
     RankingSplit split_;
-    NodeColumns columns_;
+    ColumnDivider divider_;
     L1Logistic solver_;
     std::vector<int8_t> side_;
     std::vector<float> cost_;
     std::vector<double> margin_, sums_;  // sums_: per label, all zero between calls
+    std::vector<uint8_t> is_right_;
     std::vector<uint32_t> right_;
     std::vector<std::pair<uint32_t, size_t>> used_;  // (feature, column) with a weight, ascending
 };
@@ -141,31 +154,34 @@ void append(OwnedRowTrees& tree, const Range& range, const Grown& grown) {
 }
 
 // Appends level by level. The pointers do not include the initial 0.
-OwnedRowTrees grow_tree(const Dataset& data, std::vector<std::unique_ptr<Grower>>& growers,
-                        const FastXmlParams& params, uint64_t key, ProgressShare& progress, Pool& pool) {
+OwnedRowTrees grow_tree(const Dataset& data, const TreeColumns& columns,
+                        std::vector<std::unique_ptr<Grower>>& growers, const FastXmlParams& params,
+                        uint64_t key, ProgressShare& progress, Pool& pool) {
     const double levels = 2 + std::max(0.0, std::log2(static_cast<double>(data.n_rows()) /
                                                       static_cast<double>(params.max_leaf_rows)));
     OwnedRowTrees tree;
     std::vector<uint32_t> rows(data.n_rows());
     std::iota(rows.begin(), rows.end(), 0u);
-    std::vector<Range> level{{0, rows.size(), key}};
+    ColumnMemory memory = columns.memory_of_tree();
+    std::vector<Range> level;
+    level.push_back({0, rows.size(), key, columns.root()});
     std::vector<Grown> grown;
     for (double worked = 0; !level.empty();) {
         grown.assign(level.size(), {});
         pool.run(level.size(), [&](size_t i, unsigned worker) {
             const Range& range = level[i];
-            grown[i] = growers[worker]->grow({rows.data() + range.begin, range.end - range.begin}, range.key,
-                                             pool.control());
+            grown[i] = growers[worker]->grow({rows.data() + range.begin, range.end - range.begin},
+                                             range.columns, range.key, memory, pool.control());
         });
         std::vector<Range> next;
         for (size_t i = 0; i < level.size(); ++i) {
-            const auto [begin, end, at] = level[i];
+            const auto& [begin, end, at, _] = level[i];
             append(tree, level[i], grown[i]);
             worked += static_cast<double>(end - begin);
             if (grown[i].is_leaf) continue;
             const size_t middle = begin + grown[i].middle;
-            next.push_back({begin, middle, derive(at, 0)});
-            next.push_back({middle, end, derive(at, 1)});
+            next.push_back({begin, middle, derive(at, 0), std::move(grown[i].columns[0])});
+            next.push_back({middle, end, derive(at, 1), std::move(grown[i].columns[1])});
         }
         level = std::move(next);
         progress.advance_to(std::min(0.95, worked / (levels * static_cast<double>(data.n_rows()))));
@@ -183,16 +199,16 @@ void append_pointers(std::vector<int64_t>& to, const std::vector<int64_t>& ptr) 
 }  // namespace
 
 OwnedRowTrees train_fastxml(const Dataset& data, std::span<const float> label_weights,
-                            const FastXmlParams& params, Pool& pool) {
-    const Columns columns(data);
+                            const FastXmlParams& params, const Kernels& kernels, Pool& pool) {
+    const TreeColumns columns(data, params.c);
     std::vector<std::unique_ptr<Grower>> growers;
     for (unsigned worker = 0; worker < pool.threads(); ++worker)
-        growers.push_back(std::make_unique<Grower>(data, columns, label_weights, params));
+        growers.push_back(std::make_unique<Grower>(data, columns, label_weights, params, kernels));
     std::vector<OwnedRowTrees> trees(params.n_trees);
     pool.control().total = params.n_trees * (data.n_rows() + 1);
     pool.run(params.n_trees, [&](size_t t, unsigned) {
         ProgressShare progress(pool.control(), data.n_rows() + 1);
-        trees[t] = grow_tree(data, growers, params, derive(params.seed, t), progress, pool);
+        trees[t] = grow_tree(data, columns, growers, params, derive(params.seed, t), progress, pool);
     });
     growers.clear();
     OwnedRowTrees all;

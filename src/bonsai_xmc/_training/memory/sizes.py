@@ -28,7 +28,7 @@ _SAMPLED_ROWS = 20_000  # rows of a group, at most
 _ONE_VS_REST = 128  # labels that are trained against all rows
 _PACKED_WEIGHT = 2.2  # bytes
 _ROW_OF_TREE = 40.0  # bytes of a tree over rows for each row
-_ENTRY_OF_NODE = 16.0  # bytes of a node that is divided, for each entry of its rows
+_ENTRY_OF_COLUMNS = 10.0  # bytes of the columns of a tree over rows, for each entry
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int, stored: bool = Fal
     if strategy.search == "index":
         phases["index"] = sizes.model_bytes + 8 * counts.n_features + counts.n_present
     if strategy.n_row_trees > 0:  # on rows that are not normalised: a second data set
-        of_nodes = threads * _ENTRY_OF_NODE * counts.n_entries
+        of_nodes = (threads + 1) * _ENTRY_OF_COLUMNS * counts.n_entries  # those of all rows are shared
         phases["row trees"] = sizes.model_bytes + counts.dataset_bytes + of_nodes
     return {name: counts.dataset_bytes + more for name, more in phases.items()}
 
