@@ -267,7 +267,8 @@ void test_logistic_rows(const Kernels& k, size_t n) {
         const double z = sign[i] * (margin[i] + 0.5 * direction[i]), wrong = 1 / (1 + std::exp(z));
         loss += cost[i] * (std::log1p(std::exp(-std::abs(z))) + std::max(0.0, -z));
         const double rounding = 3e-7 * (1 + std::abs(z)) * wrong * cost[i] + 1e-44;
-        const double curve = std::max({cost[i] * wrong * (1 - wrong), 1e-12 * cost[i], 1.17549435e-38});
+        const double of_loss = z < 0 ? (wrong - 0.5) / -z : wrong * (1 - wrong);
+        const double curve = std::max({cost[i] * of_loss, 1e-12 * cost[i], 1.17549435e-38});
         good &= std::abs(residual[i] + double{cost[i]} * sign[i] * wrong) <= rounding;
         good &= curvature[i] > 0 && std::abs(curvature[i] - curve) <= 1e-5 * cost[i];
     }

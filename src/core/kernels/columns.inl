@@ -51,6 +51,7 @@ Vec log1p_of(Vec x) {
 double logistic_rows(const LogisticRows& rows, float step, float* residual, float* curvature) {
     const Vec zero{}, one = broadcast(1.0f), steps = broadcast(step);
     const Vec part = broadcast(rows.least_curvature), tiny = broadcast(std::numeric_limits<float>::min());
+    const Vec half = broadcast(0.5f), margin_of_bound = broadcast(-0.01f);
     double loss = 0;
     for (size_t i = 0; i < rows.n; i += kVector) {
         // The last rows are computed in a copy; costs of 0 follow them.
@@ -66,7 +67,7 @@ double logistic_rows(const LogisticRows& rows, float step, float* residual, floa
         const Vec wrong = (z > zero ? e : one) / (one + e);  // the probability of the other sign
         const Vec of_rows = cost * (log1p_of(e) + (z > zero ? zero : size));
         for (size_t l = 0; l < kVector; ++l) loss += double{of_rows[l]};
-        const Vec curve = cost * wrong * (one - wrong);
+        const Vec curve = cost * (z < margin_of_bound ? (wrong - half) / size : wrong * (one - wrong));
         const Vec least = part * cost;
         const Vec above = least > tiny ? least : tiny;
         store(n < kVector ? out[0] : residual + i, -cost * sign * wrong);

@@ -108,8 +108,10 @@ struct Kernels {
 
     // --- FastXML: values of rows, columns with a value for each row ---
 
-    // The sum of cost · log(1 + exp(−z)), z = sign · (margin + step · direction), and its first and second
-    // derivatives with respect to the margins
+    // The sum of cost · log(1 + exp(−z)), z = sign · (margin + step · direction), its derivatives with
+    // respect to the margins, and curvatures of quadratic models: second derivatives, but for z < 0 (1 / (1 +
+    // exp(z)) − 1/2) / |z|, with which the model is nowhere below the loss (Jaakkola, Jordan 2000). There
+    // second derivatives approach 0 while the first do not, and steps are far too long.
     double (*logistic_rows)(const LogisticRows& rows, float step, float* residual, float* curvature);
     // Σ a[i] · b[i] and Σ a[i]² · b[i]
     float (*dot)(const float* a, const float* b, size_t n);
