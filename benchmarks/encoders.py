@@ -8,8 +8,9 @@ training; where rows have a language, figures are given for each, too. Weights a
 training rows; --links shows what others would give. CPU seconds: of encoding all texts, of training the
 member over words, and of all training, the choice of weights included.
 
-An encoder is a name or a folder, as in `TextBonsai`; FOLDER@128 reads the first 128 tokens of a text. Vectors
-are kept in --cache, so that several seeds encode once. --label-texts gives the names of labels to the model,
+An encoder is a name or a folder, as in `TextBonsai`; FOLDER@128 reads the first 128 tokens of a text, and
+multiplies matrices in bfloat16 (the cosine to vectors by float32 is above .9999). Vectors are kept in --cache
+in parts: several seeds encode once, and the same command continues an interrupted encoding. --label-texts gives the names of labels to the model,
 too; R@10 is given for true labels without a training row that have a name. --representations trains three
 trees over words for each of these instead of the default, with the encoder "none" on TF-IDF of names.
 """
@@ -32,6 +33,8 @@ from bonsai_xmc._model.fusion import LINKS, FusionRanker
 from bonsai_xmc._text.encoders import Encoder
 from bonsai_xmc._text.reader import joined
 
+_PART = 512  # texts in a file of the cache
+
 
 class Timed(Bonsai):
     """Records the CPU seconds of training."""
@@ -47,27 +50,36 @@ class Timed(Bonsai):
 
 
 class Cached:
-    """An encoder whose vectors are kept in files: one for each list of texts."""
+    """An encoder whose vectors are kept in files, in parts: an interrupted encoding continues."""
 
     def __init__(self, name: str, lists: list[list[str]], cache: Path, threads: int) -> None:
         self.seconds, self.vectors = 0.0, dict[str, Any]()
         for texts in lists:
             digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
-            path = cache / f"{Path(name).name}.{digest}.npz"
-            distinct = list(dict.fromkeys(texts))
-            if not path.exists():
-                encode, begin = _encoder(name, threads), time.process_time()
-                vectors = encode(distinct)
-                cache.mkdir(parents=True, exist_ok=True)
-                np.savez(path, vectors=vectors.astype(np.float16), seconds=time.process_time() - begin)
-            found = np.load(path)
-            self.vectors |= dict(zip(distinct, found["vectors"], strict=True))
-            self.seconds += float(found["seconds"])
+            folder = cache / f"{Path(name).name}.{digest}"
+            folder.mkdir(parents=True, exist_ok=True)
+            distinct = sorted(set(texts), key=lambda text: (len(text), text))  # little padding in a part
+            for begin in range(0, len(distinct), _PART):
+                part, path = distinct[begin : begin + _PART], folder / f"{begin}.npz"
+                if not path.exists():
+                    _keep(path, _encoder(name, threads), part)
+                found = np.load(path)
+                self.vectors |= dict(zip(part, found["vectors"], strict=True))
+                self.seconds += float(found["seconds"])
         self._width = len(next(iter(self.vectors.values())))
 
     def __call__(self, texts: list[str]) -> Any:
         nothing = np.zeros(self._width)  # of the text by which functions are compared
         return np.array([self.vectors.get(text, nothing) for text in texts], np.float32)
+
+
+def _keep(path: Path, encode: Any, texts: list[str]) -> None:
+    """Write the vectors of texts, and the CPU seconds that they take."""
+    begin = time.process_time()
+    vectors = encode(texts).astype(np.float16)
+    with path.with_suffix(".part").open("wb") as file:
+        np.savez(file, vectors=vectors, seconds=time.process_time() - begin)
+    path.with_suffix(".part").replace(path)
 
 
 @cache
@@ -76,11 +88,18 @@ def _encoder(name: str, threads: int) -> Any:
     if not tokens:
         encoder = Encoder.of(base)
         return lambda texts: encoder.encode(texts, threads)
+    import torch
     from sentence_transformers import SentenceTransformer
 
+    torch.set_num_threads(threads)
     model = SentenceTransformer(base)
     model.max_seq_length = int(tokens)
-    return lambda texts: model.encode(texts, show_progress_bar=False)
+
+    def encode(texts: list[str]) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model.encode(texts, show_progress_bar=False)
+
+    return encode
 
 
 def texts_of(name: str, part: str) -> list[str]:
