@@ -10,9 +10,10 @@ member over words, and of all training, the choice of weights included.
 
 An encoder is a name or a folder, as in `TextBonsai`; FOLDER@128 reads the first 128 tokens of a text, and
 multiplies matrices in bfloat16 (the cosine to vectors by float32 is above .9999). Vectors are kept in --cache
-in parts: several seeds encode once, and the same command continues an interrupted encoding. --label-texts gives the names of labels to the model,
-too; R@10 is given for true labels without a training row that have a name. --representations trains three
-trees over words for each of these instead of the default, with the encoder "none" on TF-IDF of names.
+in parts: several seeds encode once, and the same command continues an interrupted encoding. --label-texts
+gives the names of labels to the model, too; R@10 is given for true labels without a training row that have a
+name. --representations trains three trees over words for each of these instead of the default, with the
+encoder "none" on TF-IDF of names.
 """
 
 import argparse

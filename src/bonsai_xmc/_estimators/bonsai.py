@@ -23,7 +23,7 @@ from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._selection import pruning
 from bonsai_xmc._selection.default import gather
 from bonsai_xmc._selection.probes import measure
-from bonsai_xmc._selection.strategy import Choice, blend_weights, resolve, search_space
+from bonsai_xmc._selection.strategy import blend_weights, resolve, search_space
 from bonsai_xmc._selection.threshold import Thresholds, choose_threshold
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
@@ -316,7 +316,7 @@ class Bonsai(MatrixClassifier):
         if options.on_estimate is not None:
             options.on_estimate(self._estimate(problem, params, *job.given, stored=stored))
         with self._working(job) as (work, plan):
-            strategy, core, report, thresholds = self._train(problem, params, seed, work, plan, job.choice)
+            strategy, core, report, thresholds = self._train(problem, params, seed, work, plan)
             ranker = LinearRanker(core, strategy, problem.labels.counts)
             fitted = self._trained(job, ranker, seed, thresholds, max(1, report.max_iter))
             if options.keep_rows:
@@ -346,14 +346,6 @@ class Bonsai(MatrixClassifier):
             plan(params)
             yield work, plan
 
-    def _choose(self, job: Job) -> tuple[Choice | None, Strategy]:
-        """Return what held-out rows choose, and the strategy that it leads to, without the training."""
-        tried, choice = search_space(job.params, job.problem.facts), job.choice
-        if tried is not None and choice is None:
-            with self._working(job) as (work, _):
-                choice = gather(job.problem, job.params, tried, seed_of(self.random_state), work)
-        return choice, resolve(job.params, job.problem.facts, choice)
-
     def _kept_rows(self, problem: Problem, core: _core.Model) -> KeptRows | None:
         if core.one_vs_rest is None:
             warnings.warn(
@@ -373,15 +365,13 @@ class Bonsai(MatrixClassifier):
         seed: int,
         work: Work,
         plan: Callable[[dict[str, Any]], None],
-        choice: Choice | None,
     ) -> tuple[Strategy, _core.Model, Report, Thresholds]:
         """Train by the best strategy; return the strategy, the model, the report of training, and thresholds.
 
         `plan` is called again where held-out rows choose a smaller `prune` than was planned for.
         """
         tried = search_space(params, problem.facts)
-        if tried is not None and choice is None:
-            choice = gather(problem, params, tried, seed, work)
+        choice = None if tried is None else gather(problem, params, tried, seed, work)
         strategy = resolve(params, problem.facts, choice)
         LOG.info("%s classifiers, %s search: %s", strategy.classifiers, strategy.search, strategy.reason)
         if strategy.evidence:

@@ -141,8 +141,8 @@ class Fusion(_BaseComposition, MatrixClassifier):
         """Learn from rows X and their label sets y.
 
         Every member is trained on all rows. Weights and links are chosen with members of the same settings
-        that are trained on half of the rows, at most 100,000. A call that fails leaves the estimator as it
-        was.
+        that are trained on a quarter of the rows (at least 5,000 or half, at most 100,000). A call that fails
+        leaves the estimator as it was.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         ]
         whole = _assembled(dict(zip([name for name, _ in members], fitted, strict=True)), X, self.depth)
         seed = seed_of(self.random_state)
-        split = splits.halves(n_rows, seed)
+        split = splits.for_weights(n_rows, seed)
         part = None
         if self._needs_held_out(params) and n_rows >= splits.FEWEST_ROWS:
             part = self._part(members, fitted, inputs, y, weights, split.training, phases.progress)
@@ -192,32 +192,32 @@ class Fusion(_BaseComposition, MatrixClassifier):
             memory.require(partial(estimate_of, jobs), job.options.max_memory)
             if job.options.on_estimate is not None:
                 job.options.on_estimate(estimate_of(jobs))
-        first, *others = jobs
-        models = {name: model for name, (model, _) in jobs.items()}
-        models[first].fitted_ = models[first]._fit(_in_folder(job, first))
-        strategies = {first: _strategy_of(models[first])}
-        ready = {}
-        for name in others:
-            ready[name], strategies[name] = _chosen(name, *jobs[name])
-        labels, split = job.problem.labels, splits.halves(job.problem.rows.n_rows, seed)
-        some, half = labels.take(split.held_out), None
+        first, models = next(iter(jobs)), {name: model for name, (model, _) in jobs.items()}
+        trained = lambda name: models[name]._fit(_in_folder(jobs[name][1], name))
+        models[first].fitted_ = trained(first)
+        labels, split = job.problem.labels, splits.for_weights(job.problem.rows.n_rows, seed)
+        some, part = labels.take(split.held_out), None
         enough = labels.n_rows >= splits.FEWEST_ROWS and len(labels.take(split.training).indices)
         if enough and len(some.indices):
+            settings = {first: _settings_of(_strategy_of(models[first]))}
             with job.phases.together("weights"):
-                half = {name: _of_rows(name, *jobs[name], split.training, strategies[name]) for name in jobs}
+                part = {
+                    name: _of_rows(name, *own, split.training, settings.get(name, {}))
+                    for name, own in jobs.items()
+                }
         else:
-            for name in others:
-                models[name].fitted_ = models[name]._fit(ready[name])
-        # Members that may be left out are represented by those of half of the rows.
-        whole = _assembled(models if half is None else half | {first: models[first]}, {}, self.depth)
+            for name in [name for name in jobs if name != first]:
+                models[name].fitted_ = trained(name)
+        # Members that may be left out are represented by those of some rows.
+        whole = _assembled(models if part is None else part | {first: models[first]}, {}, self.depth)
         Y = [labels.classes[row].tolist() for row in np.split(some.indices, some.indptr[1:-1])]
         inputs = [_matrix_of(own.problem.rows.take(split.held_out)) for _, own in jobs.values()]
         by_names = isinstance(list(models.values())[-1], Named)
-        part = None if half is None else list(half.values())
-        fused = self._fused(whole, part, (inputs, Y), params, seed, by_names=by_names, price=0.0)
-        if half is not None:
+        ranking = None if part is None else list(part.values())
+        fused = self._fused(whole, ranking, (inputs, Y), params, seed, by_names=by_names, price=0.0)
+        if part is not None:
             used = [member.name for member in fusion_of(fused).members if member.name != first]
-            fused = _with_models(fused, {name: models[name]._fit(ready[name]) for name in used})
+            fused = _with_models(fused, {name: trained(name) for name in used})
         return replace(fused, timings=job.phases.seconds)
 
     def _alone(self) -> MatrixClassifier | None:
@@ -251,7 +251,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
             return None
         given = {} if weights is None else {"sample_weight": weights[rows]}
         return [
-            _fit(_same_settings(model), _taken(own, rows), some, f"{name}, half", progress, **given)
+            _fit(_same_settings(model), _taken(own, rows), some, f"{name}, part", progress, **given)
             for (name, _), model, own in zip(members, fitted, inputs, strict=True)
         ]
 
@@ -556,14 +556,6 @@ def _in_folder(job: Job, name: str) -> Job:
     return replace(job, options=options)
 
 
-def _chosen(name: str, model: MatrixClassifier, job: Job) -> tuple[Job, Strategy | None]:
-    """Return the job of a member with what held-out rows choose for it, and the strategy of a `Bonsai`."""
-    if not isinstance(model, Bonsai) or isinstance(model, Named):
-        return _in_folder(job, name), None
-    choice, strategy = model._choose(_in_folder(job, f"{name}, choice"))
-    return replace(_in_folder(job, name), choice=choice), strategy
-
-
 def _with_models(fused: FittedModel, trained: Mapping[str, FittedModel]) -> FittedModel:
     """Return a fusion with other models, of labels that it has, in place of some members."""
     ranker, members = fusion_of(fused), []
@@ -581,13 +573,13 @@ def _with_models(fused: FittedModel, trained: Mapping[str, FittedModel]) -> Fitt
 
 
 def _of_rows(
-    name: str, model: MatrixClassifier, job: Job, rows: Array, strategy: Strategy | None
+    name: str, model: MatrixClassifier, job: Job, rows: Array, settings: Mapping[str, Any]
 ) -> MatrixClassifier:
-    """Train a model on some rows, with the settings of that of all rows."""
-    other = clone(model).set_params(**_settings_of(strategy), threshold=FALLBACK)
+    """Train a model on some rows, with some parameters changed."""
+    other = clone(model).set_params(**settings, threshold=FALLBACK)
     params = check_params(other.get_params(deep=False), other.parameters)
     part = replace(job, problem=job.problem.take(rows), params=params)
-    other.fitted_ = other._fit(_in_folder(part, f"{name}, half"))
+    other.fitted_ = other._fit(_in_folder(part, f"{name}, part"))
     return cast(MatrixClassifier, other)
 
 

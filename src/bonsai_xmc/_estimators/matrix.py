@@ -22,7 +22,6 @@ from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._modelfile.container import FormatError
-from bonsai_xmc._selection.strategy import Choice
 from bonsai_xmc._selection.threshold import Thresholds, threshold_of
 from bonsai_xmc._text.reader import TextReader
 from bonsai_xmc._training.train import NO_TEXTS, Problem, TextFacts, make_problem
@@ -52,7 +51,6 @@ class Job:
     options: FitOptions = field(default_factory=FitOptions)
     text: TextReader | None = None  # what turned texts into rows
     finish: Finish = lambda fitted, work: fitted  # turns the trained model into the result
-    choice: Choice | None = None  # of a `Bonsai`, if held-out rows have chosen it already
 
 
 class MatrixClassifier(LabelRanker):

@@ -51,8 +51,9 @@ from bonsai_xmc._training.work import Runner, Work
 TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 # The members of a model with an encoder.
 WORDS, VECTORS, NAMES = "words", "vectors", "names"
-# Classifiers of vectors have many small weights, and lose accuracy by the `prune` of sparse rows.
-PRUNE = 0.01
+# Label trees on vectors add as much to words as one-vs-rest classifiers, for a seventh of the time. They have
+# many small weights, and lose accuracy by the `prune` of sparse rows.
+OF_VECTORS: dict[str, Any] = {"classifiers": "leaf", "prune": 0.01}
 ENCODED = 1000  # texts, for an estimate of memory
 
 
@@ -241,9 +242,12 @@ class TextBonsai(TextParameters, LabelRanker):
         if len(rows) < len(texts):
             rows = np.resize(rows, (len(texts), rows.shape[1]))
         words.threshold = FALLBACK
-        vectors = Bonsai(
-            prune=PRUNE, threshold=FALLBACK, random_state=words.random_state, n_jobs=words.n_jobs
-        )
+        how: dict[str, Any] = {
+            "threshold": FALLBACK,
+            "random_state": words.random_state,
+            "n_jobs": words.n_jobs,
+        }
+        vectors = Bonsai(**OF_VECTORS, **how)
         problem = vectors._problem((DenseRows(rows), None), y, sample_weight)
         params = check_params(vectors.get_params())
         jobs: dict[str, tuple[MatrixClassifier, Job]] = {
@@ -251,9 +255,9 @@ class TextBonsai(TextParameters, LabelRanker):
             VECTORS: (vectors, Job(problem, params, job.phases, job.given, job.options, reader)),
         }
         if names is not None:
-            named = Named(**vectors.get_params())
+            named = Named(prune=OF_VECTORS["prune"], **how)
             named.names = names
-            jobs[NAMES] = (named, jobs[VECTORS][1])
+            jobs[NAMES] = (named, replace(jobs[VECTORS][1], params=check_params(named.get_params())))
         return jobs
 
     def _names(

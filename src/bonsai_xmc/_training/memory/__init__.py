@@ -50,7 +50,7 @@ def plan_for(
 def together(members: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the estimate of several models that are trained one after the other, with the rows of all.
 
-    Each is then trained again on half of the rows, which chooses their weights.
+    Each is then trained again on at most half of the rows, which chooses their weights.
     """
     rows = sum(one["phases"]["reading"] for one in members)
     phases: dict[str, int] = {}
