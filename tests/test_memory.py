@@ -187,7 +187,7 @@ def test_members_that_do_not_fit_together_are_refused(monkeypatch):
     texts, seen = of_texts(1000), []
     model = with_encoder()
     needed = [one.memory_estimate(*texts)["training_bytes"] for one in (with_encoder(None), model)]
-    with pytest.raises(MemoryError, match=r"the phase 'held-out rows' would take .*Give a higher max_memory"):
+    with pytest.raises(MemoryError, match=r"the phase 'weights' would take .*Give a higher max_memory"):
         model.fit(*texts, max_memory=2 * needed[0], progress=lambda phase, done, total: seen.append(phase))
     assert set(seen) == {"texts", "vectors"}  # no member is trained
     model.fit(*texts, max_memory=2 * needed[1])

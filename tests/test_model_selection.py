@@ -35,6 +35,18 @@ def test_splits_are_disjoint_and_bounded():
             assert abs(rows.mean() / n_rows - 0.5) < 5 / np.sqrt(12 * len(rows))
 
 
+def test_weights_of_a_fusion_are_chosen_with_a_quarter_of_the_rows():
+    sizes = {7: (4, 3), 200: (100, 100), 12_000: (5000, 6000), 41_902: (10_475, 10_000)}
+    for n_rows, wanted in sizes.items():
+        split = splits.for_weights(n_rows, 7)
+        assert tuple(map(len, split)) == wanted
+        assert not np.intersect1d(split.training, split.held_out).size
+    assert tuple(map(len, splits.for_weights(10**6, 7))) == (
+        splits.MAX_TRAINING_ROWS,
+        splits.MAX_HELD_OUT_ROWS,
+    )
+
+
 def test_a_split_follows_from_the_seed():
     first, again, other = (splits.split(5000, 1250, 3750, seed) for seed in (3, 3, 2**64 - 1))
     assert np.array_equal(first.training, again.training) and np.array_equal(first.held_out, again.held_out)

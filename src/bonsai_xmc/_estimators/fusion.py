@@ -545,7 +545,8 @@ def estimate_of(jobs: Mapping[str, tuple[Any, Job]], **how: Any) -> dict[str, An
         given = () if found else job.given  # X and Y as the caller passed them are counted once
         stored = job.options.checkpoint is not None
         found.append(model._estimate(job.problem, job.params, *given, **{"stored": stored} | how))
-    return memory.together(found)
+    n_rows = max(job.problem.rows.n_rows for _, job in jobs.values())
+    return memory.together(found, splits.sizes_for_weights(n_rows)[1])
 
 
 def _in_folder(job: Job, name: str) -> Job:

@@ -87,13 +87,18 @@ def most_rows(n_rows: int, seed: int, most: float = MOST_HELD_OUT) -> Split:
     return Split(*split(n_rows, n_held_out, n_rows - n_held_out, seed)[::-1])
 
 
-def for_weights(n_rows: int, seed: int) -> Split:
-    """Split rows into those that train the members of a fusion, and those that their weights are chosen on.
+def sizes_for_weights(n_rows: int) -> tuple[int, int]:
+    """Return the numbers of rows that train the members of a fusion, and that their weights are chosen on.
 
     The weights change little with the number of rows: a quarter trains, as it costs a quarter.
     """
     n_training = min(n_rows - n_rows // 2, max(n_rows // 4, MIN_TRAINING_ROWS), MAX_TRAINING_ROWS)
-    return split(n_rows, n_training, min(n_rows // 2, part_sizes(n_rows)[1]), seed)
+    return n_training, min(n_rows // 2, part_sizes(n_rows)[1])
+
+
+def for_weights(n_rows: int, seed: int) -> Split:
+    """Split rows into those that train the members of a fusion, and those that weights are chosen on."""
+    return split(n_rows, *sizes_for_weights(n_rows), seed)
 
 
 def folds(n_rows: int, seed: int) -> list[Split]:

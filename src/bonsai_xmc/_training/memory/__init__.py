@@ -9,6 +9,8 @@ from bonsai_xmc._training.memory.sizes import by_phase, count, measure
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 
+_RANKED = 8000  # bytes of the rankings of a row that weights are chosen on
+
 
 def estimate(
     problem: Problem,
@@ -47,10 +49,10 @@ def plan_for(
     return plan(measure(problem, strategy, Work(threads)), strategy, threads, room, **options)
 
 
-def together(members: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def together(members: Sequence[dict[str, Any]], n_held_out: int) -> dict[str, Any]:
     """Return the estimate of several models that are trained one after the other, with the rows of all.
 
-    Each is then trained again on at most half of the rows, which chooses their weights.
+    For the choice of weights, each is also trained on at most half of the rows and ranks `n_held_out` others.
     """
     rows = sum(one["phases"]["reading"] for one in members)
     phases: dict[str, int] = {}
@@ -62,11 +64,11 @@ def together(members: Sequence[dict[str, Any]]) -> dict[str, Any]:
         models += one["model_bytes"]
     phases["reading"] = rows
     halves = sum(one["model_bytes"] for one in members[:-1])
-    again = max(one["training_bytes"] for one in members) // 2
+    again = max(max(one["training_bytes"] for one in members) // 2, rows // 2 + _RANKED * n_held_out)
     phases["weights"] = max(phases.get("weights", 0), rows + models + halves + again)
     found = {"training_bytes": max(phases.values()), "model_bytes": models, "phases": phases}
     if any("least" in one for one in members):
-        found["least"] = together([one.get("least", one) for one in members])
+        found["least"] = together([one.get("least", one) for one in members], n_held_out)
     return found
 
 
