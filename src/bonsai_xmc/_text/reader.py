@@ -60,8 +60,9 @@ class EncodedText:
 
     def rows(self, vectors: Array) -> Array:
         """Return the features of vectors; a text without a vector has none."""
-        there = vectors.any(axis=1, keepdims=True)
-        return np.where(there, vectors - self.centre, 0).astype(np.float32)
+        rows = np.subtract(vectors, self.centre, dtype=np.float32)
+        rows[~vectors.any(axis=1)] = 0
+        return rows
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the parts of it in a model file: a JSON object, and tensors."""
