@@ -13,21 +13,26 @@ multiplies matrices in bfloat16 (the cosine to vectors by float32 is above .9999
 in parts: several seeds encode once, and the same command continues an interrupted encoding. --label-texts
 gives the names of labels to the model, too; R@10 is given for true labels without a training row that have a
 name. --representations trains three trees over words for each of these instead of the default, with the
-encoder "none" on TF-IDF of names.
+encoder "none" on TF-IDF of names. --rows 6000 trains on so many rows and evaluates on half as many others of
+the training part, which bounds the cost of encoding. --record stores means and deviations over the seeds.
 """
 
 import argparse
 import hashlib
 import json
+import shlex
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.figures import Row, record
 from benchmarks.texts.accuracy import SETS, label_file, read, recall_at_10
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._model.fusion import LINKS, FusionRanker
@@ -103,9 +108,27 @@ def _encoder(name: str, threads: int) -> Any:
     return encode
 
 
-def texts_of(name: str, part: str) -> list[str]:
+class Rows(NamedTuple):
+    """Records, their labels and their languages."""
+
+    records: list[Any]
+    labels: list[list[str]]
+    languages: list[str]
+
+
+@cache
+def parts(name: str, n_rows: int | None) -> tuple[Rows, Rows]:
+    """Return the rows to train on, and those to evaluate on."""
+    train = Rows(*read(name, "train"))
+    if n_rows is None:
+        return train, Rows(*read(name, SETS[name][2]))
+    drawn = np.random.default_rng(7).permutation(len(train.records))[: n_rows + n_rows // 2]
+    of = lambda rows: Rows(*([column[i] for i in rows] for column in train))
+    return of(drawn[:n_rows].tolist()), of(drawn[n_rows:].tolist())
+
+
+def texts_of(name: str, records: list[Any]) -> list[str]:
     fields, _, _ = SETS[name]
-    records = read(name, part)[0]
     return [text or "" for text in joined([[record.get(field) for record in records] for field in fields])]
 
 
@@ -117,12 +140,12 @@ def names_of(name: str) -> list[str]:
     )
 
 
-def figures(model: Any, name: str) -> dict[str, dict[str, float]]:
+def figures(model: Any, name: str, n_rows: int | None) -> dict[str, dict[str, float]]:
     """Return P, PSP, and R@10 of labels without rows, by language, including "all"."""
-    train, names = read(name, "train")[1], label_file(name)
+    (_, train, _), (texts, labels, languages) = parts(name, n_rows)
+    names = label_file(name)
     known = Counter(label for row in train for label in set(row))
     named = set() if names is None else set(datasets.read_label_names(names))
-    texts, labels, languages = read(name, SETS[name][2])
     ids, _ = model.top_k(texts, 10)
     ranked = [[model.classes_[i] for i in row if i >= 0] for row in ids.tolist()]
     truth = [[label for label in row if label in known] for row in labels]
@@ -156,8 +179,10 @@ def measure(
     links: bool,
     label_texts: bool,
     representation: str | None = None,
-) -> None:
-    texts, labels, _ = read(name, "train")
+    n_rows: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Train a model; yield the figures of it and of its members, by language."""
+    texts, labels, _ = parts(name, n_rows)[0]
     trees = {} if representation is None else {"classifiers": "leaf", "representation": representation}
     classifier = Timed(random_state=seed, n_jobs=threads, threshold=0.5, **trees)
     Timed.seconds.clear()
@@ -168,7 +193,7 @@ def measure(
     )
     cpu = time.process_time() - begin
     about: dict[str, Any] = {
-        "data": name,
+        "data": name if n_rows is None else f"{name}, {n_rows:,} rows",
         "encoder": called,
         "seed": seed,
         "encoding": 0.0 if encoder is None else round(encoder.seconds, 1),
@@ -184,8 +209,30 @@ def measure(
         if links:
             models |= {link: with_link(model, link) for link in LINKS if link != "calibrated"}
     for kind, one in models.items():
-        for language, found in figures(one, name).items():
-            print(json.dumps(about | {"model": kind, "rows": language, **found}), flush=True)
+        for language, found in figures(one, name, n_rows).items():
+            yield about | {"model": kind, "rows": language, **found}
+
+
+def recorded(found: list[dict[str, Any]]) -> list[Row]:
+    """Return a row for each encoder and model, with means and deviations over seeds."""
+    rows = []
+    kinds = {(one["data"], one["encoder"], one["model"]): one for one in found if one["rows"] == "all"}
+    for data, encoder, model in kinds:
+        same = [
+            one
+            for one in found
+            if (one["data"], one["encoder"], one["model"], one["rows"]) == (data, encoder, model, "all")
+        ]
+        row: Row = {"data": data, "encoder": encoder, "model": model}
+        for measure in ("P@1", "P@3", "P@5", "PSP@5"):
+            values = [one[measure] for one in same]
+            row[measure] = [float(np.mean(values)), float(np.std(values))]
+        row["encoding CPU s"] = same[0]["encoding"]
+        whole = model == "chosen"
+        row["training CPU s"] = float(np.mean([one["training_cpu"] for one in same])) if whole else None
+        row["words CPU s"] = float(np.mean([one["words_cpu"] for one in same])) if whole else None
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
@@ -200,16 +247,19 @@ def main() -> None:
     parser.add_argument("--links", action="store_true")
     parser.add_argument("--label-texts", action="store_true")
     parser.add_argument("--representations", nargs="+", default=[None])
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--record", metavar="MACHINE/TABLE", help="store the figures in benchmarks/results")
     args = parser.parse_args()
-    texts = [*texts_of(args.name, "train"), *texts_of(args.name, SETS[args.name][2])]
+    texts = [text for part in parts(args.name, args.rows) for text in texts_of(args.name, part.records)]
+    found: list[dict[str, Any]] = []
     by_names = args.label_texts or any("text" in one for one in args.representations if one)
     lists = [texts, names_of(args.name)] if by_names else [texts]
     for called in args.encoder:
         encoder = None if called == "none" else Cached(called, lists, args.cache, args.threads)
         for seed in args.seeds:
             for representation in args.representations:
-                options = {"links": args.links, "label_texts": args.label_texts}
-                measure(
+                options = {"links": args.links, "label_texts": args.label_texts, "n_rows": args.rows}
+                for one in measure(
                     args.name,
                     encoder,
                     Path(called).name,
@@ -217,7 +267,13 @@ def main() -> None:
                     args.threads,
                     representation=representation,
                     **options,
-                )
+                ):
+                    print(json.dumps(one), flush=True)
+                    found.append(one)
+    if args.record:
+        machine, _, table = args.record.partition("/")
+        command = f"python -m benchmarks.encoders {shlex.join(sys.argv[1:])}"
+        record(machine, table, command, recorded(found), beside=("data", "encoder", "model"))
 
 
 if __name__ == "__main__":
