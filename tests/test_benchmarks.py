@@ -115,3 +115,23 @@ def test_figures_equal_those_of_annif(module):
     )
     assert figures["F1@5"] == pytest.approx(100 * (2 * 2 / (5 + 3)) / 2)
     assert figures["nDCG@10"] == pytest.approx(100 * (1.5 / (1.5 + 1 / np.log2(3))) / 2)
+
+
+def test_an_interrupted_encoding_continues(module, monkeypatch, tmp_path):
+    encoders, done = module("encoders"), []
+    texts = [f"text {i}" for i in range(3)] * 2
+
+    def encode(some):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(some)
+        return np.array([[len(text), ord(text[-1])] for text in some], np.float32)
+
+    monkeypatch.setattr(encoders, "_PART", 1)
+    monkeypatch.setattr(encoders, "_encoder", lambda name, threads: encode)
+    with pytest.raises(KeyboardInterrupt):
+        encoders.Cached("e", [texts], tmp_path, 1)
+    del done[0]
+    cached = encoders.Cached("e", [texts], tmp_path, 1)
+    assert done == [["text 1"], ["text 2"]]  # the first two are there
+    assert cached(texts).tolist() == [[6, 48], [6, 49], [6, 50]] * 2
