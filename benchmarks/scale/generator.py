@@ -5,12 +5,13 @@
     python -m benchmarks.scale generator --data 'amazon-670k*0.02'  # a shape by itself
     python -m benchmarks.scale generator --leaves --data tibkat-core acl-authors 'amazon-3m*0.02'
     python -m benchmarks.scale generator --clusters --data tibkat-core acl-authors 'amazon-3m*0.02'
+    python -m benchmarks.scale generator --clusters --data acl-authors --trees 3 --seeds 3
 
 A real set is compared with `make_xmc` of the same numbers of rows, features, labels and entries. --scale
 takes that part of the real set's training rows first. --leaves compares what the cost of leaf classifiers
-follows from, in one tree of `bonsai-i`; --clusters compares that tree with others of smaller leaves, in CPU
-time of one thread; --record stores the figures. Needs the data sets (see BONSAI_DATA in
-CONTRIBUTING.md).
+follows from, in one tree of `bonsai-i`; --clusters compares trees of that preset with others of smaller
+leaves, in CPU time of one thread, --trees of them and the mean over --seeds; --record stores the figures.
+Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md).
 """
 
 import argparse
@@ -27,7 +28,7 @@ from reproduce import known
 from benchmarks import _sets, figures
 from benchmarks.figures import Row
 from benchmarks.scale.whole import MEASURES, n_weights
-from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc import Bonsai, _core, datasets, metrics
 from bonsai_xmc.datasets import Dataset
 
 DATA = ("tibkat-core", "eurlex57k", "delicious")
@@ -161,7 +162,7 @@ def leaf_facts(name: str) -> list[Row]:
     forest = model.fitted_.linear.core.trees
     sizes, rows, pairs = leaves_of(model, Y)
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    cost = np.sort(rows * sizes)[::-1]
+    cost = rows * sizes
     weights = [n_weights(forest.pruned(prune, 1)) for prune in (0.1, 0.3)]
     of_labels = np.count_nonzero(counts)
     facts = {
@@ -173,33 +174,41 @@ def leaf_facts(name: str) -> list[Row]:
         "leaves of a row": rows.sum() / Y.shape[0],
         "labels of a pair's leaf": float((pairs * sizes).sum() / pairs.sum()),
         "rows × labels of leaves, 10⁶": cost.sum() / 1e6,
-        "of the two largest, %": 100 * cost[:2].sum() / cost.sum(),
+        "of the two largest, %": 100 * np.sort(cost)[-2:].sum() / cost.sum(),
+        "of large leaves, %": 100 * cost[sizes >= _core.LARGE_LEAF].sum() / cost.sum(),
         "weights a label": weights[0] / of_labels,
         "above 0.3, %": 100 * weights[1] / weights[0],
     }
     return [facts]
 
 
-def cluster_facts(name: str) -> list[Row]:
+def cluster_facts(name: str, n_trees: int, n_seeds: int) -> list[Row]:
     """Return what trees of other clusters cost, and how they rank test rows."""
     X, Y, X_test, Y_test = matrices(name, 20_000)
     found = []
     for clusters, params in CLUSTERS.items():
-        model = Bonsai.preset("bonsai-i", n_trees=1, prune=0.1, threshold=0.5, n_jobs=1, **params)
-        training, _ = timed(lambda model=model: model.fit(X, Y))
-        predicting, (ids, _) = timed(lambda model=model: model.top_k(X_test, 5))
-        sizes, rows, _ = leaves_of(model, Y)
-        accuracy = metrics.evaluate(Y_test, ids, Y_train=Y)
-        facts: Row = {
-            "set": name.replace("*", " × "),
-            "clusters": clusters,
-            "largest leaf": int(sizes.max()),
-            "rows × labels of leaves, 10⁶": float((rows * sizes).sum()) / 1e6,
-            "training, CPU s": training,
-            "model MB": sum(a.nbytes for a in model.fitted_.linear.core.trees.arrays().values()) / 1e6,
-            "ms a row": 1e3 * predicting / X_test.shape[0],
-        }
-        found.append(facts | {measure: f"{accuracy[measure]:.2f}" for measure in MEASURES})
+        runs: list[Row] = []
+        for seed in range(n_seeds):
+            fixed = {"n_trees": n_trees, "prune": 0.1, "threshold": 0.5, "n_jobs": 1, "random_state": seed}
+            model = Bonsai.preset("bonsai-i", **fixed, **params)
+            training, _ = timed(lambda model=model: model.fit(X, Y))
+            predicting, (ids, _) = timed(lambda model=model: model.top_k(X_test, 5))
+            sizes, rows, _ = leaves_of(model, Y)
+            accuracy = metrics.evaluate(Y_test, ids, Y_train=Y)
+            facts: Row = {
+                "largest leaf": int(sizes.max()),
+                "rows × labels of leaves, 10⁶": float((rows * sizes).sum()) / 1e6,
+                "training, CPU s": training,
+                "model MB": sum(a.nbytes for a in model.fitted_.linear.core.trees.arrays().values()) / 1e6,
+                "ms a row": 1e3 * predicting / X_test.shape[0],
+            }
+            runs.append(facts | {measure: accuracy[measure] for measure in MEASURES})
+        about: Row = {"set": name.replace("*", " × "), "trees": n_trees, "clusters": clusters}
+        for fact in runs[0]:
+            values = [run[fact] for run in runs]
+            mean = float(np.mean(values))
+            about[fact] = [mean, float(np.std(values))] if fact in MEASURES and n_seeds > 1 else mean
+        found.append(about)
     return found
 
 
@@ -273,17 +282,18 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="part of the rows of real sets (default: 1)")
     parser.add_argument("--leaves", action="store_true", help="what leaf classifiers cost")
     parser.add_argument("--clusters", action="store_true", help="what smaller leaves cost, and how they rank")
+    parser.add_argument("--trees", type=int, default=1, help="trees of --clusters (default: 1)")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds of --clusters (default: 1)")
     parser.add_argument("--record", metavar="MACHINE/TABLE", help="in benchmarks/results")
     args = parser.parse_args()
     if args.leaves or args.clusters:
-        facts = cluster_facts if args.clusters else leaf_facts
-        rows = [row for name in args.data for row in facts(name)]
-        keys = ("set", "clusters") if args.clusters else ("set",)
-        show({" ".join(row[key] for key in keys): row for row in rows})
+        clusters = lambda name: cluster_facts(name, args.trees, args.seeds)
+        rows = [row for name in args.data for row in (clusters if args.clusters else leaf_facts)(name)]
+        keys = ("set", "trees", "clusters") if args.clusters else ("set",)
+        show({" ".join(str(row[key]) for key in keys): row for row in rows})
         if args.record:
             machine, _, name = args.record.partition("/")
-            short = lambda v: v if isinstance(v, str) else round(v) if v >= 100 else float(f"{v:.3g}")
-            rows = [{k: short(v) for k, v in row.items()} for row in rows]
+            rows = [{k: short(k, v) for k, v in row.items()} for row in rows]
             command = f"python -m benchmarks.scale generator {shlex.join(sys.argv[1:])}"
             figures.record(machine, name, command, rows, beside=keys)
         return
@@ -309,9 +319,18 @@ def show(columns: dict[str, Facts]) -> None:
         print(f"| {name} | " + " | ".join("–" if v is None else number(v) for v in values) + " |")
 
 
-def number(value: float | str) -> str:
+def short(name: str, value: Any) -> Any:
+    """Return a value as results store it."""
+    if isinstance(value, str | list | int) or name in MEASURES:
+        return value
+    return round(value) if value >= 100 else float(f"{value:.3g}")
+
+
+def number(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, list):
+        return f"{value[0]:.2f} ± {value[1]:.2f}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
