@@ -139,19 +139,35 @@ def test_near_votes_decide_among_equal_counts_only():
     assert votes[0] > votes[3] and votes[:2].sum() < 3
 
 
+def distances_of(ranker, x):
+    """Yield the cluster of a row in each learner, and the distances of its rows."""
+    unit = x / (np.linalg.norm(x) or 1)
+    for centres, clusters in zip(ranker.centres, ranker.clusters, strict=True):
+        cluster = clusters[int(np.argmax(unit @ centres))]
+        z = np.append(unit, 1)[cluster.features] @ cluster.weights
+        if ranker.metric == "cosine":
+            z /= np.linalg.norm(z) or 1
+        yield cluster, np.linalg.norm(cluster.embedded - z, axis=1)
+
+
+def are_told_apart(ranker, X):
+    """Return whether float32 orders neighbours as float64 does: equal ones, or clearly different distances."""
+    for x in X.toarray().astype(np.float64):
+        for cluster, distances in distances_of(ranker, x):
+            order = np.argsort(distances, kind="stable")
+            equal = (cluster.embedded[order[1:]] == cluster.embedded[order[:-1]]).all(axis=1)
+            if (~equal & (np.diff(distances[order]) < 1e-4)).any():
+                return False
+    return True
+
+
 def reference_shares(ranker, X):
     """Return the share of each label in the votes, row by row in plain NumPy."""
     answers = []
     for x in X.toarray().astype(np.float64):
-        unit = x / (np.linalg.norm(x) or 1)
         votes = np.zeros(ranker.n_labels)
         total = 0.0
-        for centres, clusters in zip(ranker.centres, ranker.clusters, strict=True):
-            cluster = clusters[int(np.argmax(unit @ centres))]
-            z = np.append(unit, 1)[cluster.features] @ cluster.weights
-            if ranker.metric == "cosine":
-                z /= np.linalg.norm(z) or 1
-            distances = np.linalg.norm(cluster.embedded - z, axis=1)
+        for cluster, distances in distances_of(ranker, x):
             n = min(ranker.n_neighbors, len(distances))
             for place, near in enumerate(np.argsort(distances, kind="stable")[:n]):
                 vote = 1 + (1 - place / n) / (ranker.n_neighbors * len(ranker.clusters) + 1)
