@@ -68,9 +68,12 @@ def test_leaves_are_counted(module):
     (many,) = generator.leaf_facts("small")
     assert 1 < many["leaves of a row"] < many["labels of a row"] and many["of the two largest, %"] < 100
     assert many["labels of a pair's leaf"] < many["labels"] == 300
-    plain, bounded, deeper = generator.cluster_facts("small*0.5")
+    assert many["of large leaves, %"] == 0
+    plain, bounded, deeper = generator.cluster_facts("small*0.5", n_trees=1, n_seeds=1)
     assert [one["clusters"] for one in (plain, bounded, deeper)] == list(generator.CLUSTERS)
-    assert deeper["largest leaf"] <= plain["largest leaf"] and 20 < float(bounded["P@1"]) <= 100
+    assert deeper["largest leaf"] <= plain["largest leaf"] and 20 < bounded["P@1"] <= 100
+    mean, deviation = generator.cluster_facts("small*0.5", n_trees=2, n_seeds=2)[0]["P@1"]
+    assert 20 < mean <= 100 and deviation < 20
 
 
 def test_there_are_at_most_ten_benchmarks():
