@@ -151,7 +151,7 @@ def distances_of(ranker, x):
 
 
 def are_told_apart(ranker, X):
-    """Return whether float32 orders neighbours as float64 does: equal ones, or clearly different distances."""
+    """Return whether float32 orders neighbours as float64 does: those that differ have clear distances."""
     for x in X.toarray().astype(np.float64):
         for cluster, distances in distances_of(ranker, x):
             order = np.argsort(distances, kind="stable")
